@@ -103,7 +103,9 @@ def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -
         if "bytes" in protocol:
             return equal_bytes(kind, given, protocol["bytes"], rows=rows, dims=dims)
         if "operations" in protocol:
-            return equal_operations(kind, given, protocol["operations"]).within(rows, dims)
+            return equal_operations(kind, given, protocol["operations"]).with_defaults_for(
+                rows, dims
+            )
     except InputError as error:
         raise InputError(f"{option('encoder')} {text}: {error.message}") from None
     return spec_within(kind(**given), rows, dims)
@@ -111,7 +113,7 @@ def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -
 
 def spec_within(spec: EncoderSpec, rows: int, dims: int) -> EncoderSpec:
     """Return a spec with defaults that fit ``rows`` rows of ``dims`` numbers; print those."""
-    used = spec.within(rows, dims)
+    used = spec.with_defaults_for(rows, dims)
     changed = [
         f"{flag(option)} is {getattr(used, field)}"
         for option, field in fields_of(spec.name).items()

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from mercore.jobs.notices import echo, printable
 from mercore.stores.errors import counted
 from mercore.stores.spec import in_words
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mercore.pipeline.search.choose_bound import Measured
     from mercore.pipeline.search.choose_transform import TransformChoice
     from mercore.stores.results.hits import Hits
@@ -284,8 +284,10 @@ def print_fields(fields: Mapping[str, str]) -> None:
         echo(f"{key:<{width}}  {value}")
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(first: str, *others: str) -> "Table":
     """Return a table without lines: a column of names, and columns of figures."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, overflow="fold")
     for name in others:
@@ -293,8 +295,10 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def print_table(table: Table, *, err: bool = False) -> None:
+def print_table(table: "Table", *, err: bool = False) -> None:
     """Print a table; only a terminal breaks its long cells, so programs read whole lines."""
+    from rich.console import Console
+
     console = Console(stderr=err, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = UNBROKEN

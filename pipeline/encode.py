@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.pipeline.compiling.first_use import before_encoding
 from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
-from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
@@ -29,6 +29,7 @@ from mercore.stores.vectors import (
     blocks,
     dropped_name,
 )
+from mercore.stores.wording import command, option
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 
@@ -126,13 +127,13 @@ def lay_out(
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
     encoder.check_kernel(kernel)
-    encoder = encoder.within(vectors.rows, vectors.dims)
+    encoder = encoder.with_defaults_for(vectors.rows, vectors.dims)
     encoder.check(vectors, kernel)
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: "
-            "leave --part-rows out."
+            f"leave {option('part_rows')} out."
         )
     check_domain(vectors, kernel)
     columns = encoder.columns(compressor)
@@ -167,7 +168,7 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     for what, count in counts.items():
         if count and not _accepts(kernel, samples[what]):
             fix = (
-                "mercore ingest --drop-zero-rows"
+                command("ingest", drop_zero_rows=True)
                 if what == "all-zero"
                 else "clean the source and ingest it again"
             )

@@ -184,7 +184,7 @@ def is_append_of(source: Source, vectors: VectorStore, number: int) -> bool:
 
 
 def _why(dropped: int, drop: Drop) -> str:
-    """Return how many rows are left out, and why."""
+    """Return the number of rows that are left out, and the reason."""
     what = "all zero or not finite" if drop.bad and drop.zero else "not finite"
     return f"{dropped} of them {what if drop.bad else 'all zero'}"
 

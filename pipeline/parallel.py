@@ -35,7 +35,7 @@ def over_parts(
         return [work(shared)]
     lock, failed = threading.Lock(), threading.Event()
 
-    def take() -> Iterator[int]:
+    def remaining_parts() -> Iterator[int]:
         while not failed.is_set():
             with lock:
                 part = next(shared, None)
@@ -45,7 +45,7 @@ def over_parts(
 
     def guarded() -> Result:
         try:
-            return work(take())
+            return work(remaining_parts())
         except BaseException:
             failed.set()
             raise

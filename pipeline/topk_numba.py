@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.vectors import move_up
 
 ZERO = cast(int, np.int64(0))  # a literal 0 has a type of its own: callees would compile again

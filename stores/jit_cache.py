@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import numba
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.runtime.nrt import rtsys
 
 from mercore.stores.cache_folder import (
     CUSTOM_NOTICE,
@@ -89,6 +90,15 @@ class JitCache(FunctionCache):
         digest = _digest(sources_digest(function.__module__) + numba.__version__)
         name = ".".join(filter(None, (self._impl.filename_base, suffix)))
         self._cache_file = _MachineCode(self.cache_path, name, digest)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Return the loaded machine code for a signature; None: compile it.
+
+        numba would first register the functions that it can compile, which imports SciPy and takes
+        a third of a second. Only its compiler needs these, and registers them itself.
+        """
+        rtsys.initialize(target)
+        return self._load_overload(signature, target)
 
     def holds_code(self) -> bool:
         """Return whether there is machine code for any signature and constants."""
@@ -219,7 +229,8 @@ def _locked(file: int) -> bool:
 class _Stopwatch(event.Listener):
     """The time that this process compiles, or waits for compiled code; logged once it is long.
 
-    Functions whose code is ``kept`` on disk have one stopwatch, and others another.
+    Functions whose code is ``kept`` on disk have one stopwatch, and custom kernels another. Those
+    of numba itself have none: they are compiled while one of ours is.
     """
 
     def __init__(self, notice: str, *, kept: bool) -> None:
@@ -256,8 +267,9 @@ class _Stopwatch(event.Listener):
             self._spent += time.monotonic() - self._began
 
     def _times(self, compiling: Any) -> bool:
-        cache = getattr(compiling.data["dispatcher"], "_cache", None)
-        return isinstance(cache, JitCache) is self._kept
+        dispatcher = compiling.data["dispatcher"]
+        numbas = dispatcher.py_func.__module__.startswith("numba.")
+        return not numbas and isinstance(dispatcher._cache, JitCache) is self._kept
 
     def _log(self) -> None:
         self._logged = True

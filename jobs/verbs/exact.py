@@ -23,11 +23,11 @@ from mercore.jobs.verbs.search_task import (
     SearchTask,
     open_source_vectors,
 )
+from mercore.pipeline.compiling.first_use import before_bounding
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
-from mercore.pipeline.encoders.pq import Quantizer
-from mercore.pipeline.first_use import before_bounding
+from mercore.pipeline.encoders.pq import PqParams
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
@@ -324,7 +324,7 @@ def check_bounds(codes: CodeStore) -> None:
     """
     spec = spec_of(codes)
     if not spec.proves:
-        made = f"{spec.name} without proofs" if isinstance(spec, Quantizer) else spec.name
+        made = f"{spec.name} without proofs" if isinstance(spec, PqParams) else spec.name
         raise InputError(
             f"{codes.where} holds codes of {made}, which bound no score: expected codes of "
             "kpca-pq, pca-pq or pq with proofs, a store of bounds, or vectors. "

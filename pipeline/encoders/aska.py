@@ -21,8 +21,8 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
+    declare_option,
     draw_rows,
-    option,
     read_rows,
     shrunk,
 )
@@ -30,6 +30,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.sparse import SparseScanner
@@ -44,7 +45,7 @@ RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less fr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionary(EncoderSpec):
+class AskaParams(EncoderSpec):
     """The parameters of matching pursuit: m atoms drawn with a seed, α non-zeros per row.
 
     The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that
@@ -53,15 +54,17 @@ class Dictionary(EncoderSpec):
     ``product``.
     """
 
-    n_atoms: int = field(default=Default(8192), metadata=option("atoms", "Dictionary size m."))
+    n_atoms: int = field(
+        default=Default(8192), metadata=declare_option("atoms", "Dictionary size m.")
+    )
     n_nonzero_coefs: int = field(
-        default=Default(8), metadata=option("sparsity", "Non-zeros per row, α.")
+        default=Default(8), metadata=declare_option("sparsity", "Non-zeros per row, α.")
     )
     pursuit: str = field(
         default="ormp",
         metadata={
             ABSENT: "omp",
-            **option(
+            **declare_option(
                 "pursuit",
                 "Choice of the next atom: ormp takes the one that leaves the smallest residual, "
                 "omp the one "
@@ -72,7 +75,7 @@ class Dictionary(EncoderSpec):
     )
     weights: str = field(
         default="int8",
-        metadata=option("weights", "int8 (with a scale per row), float16 or float32."),
+        metadata=declare_option("weights", "int8 (with a scale per row), float16 or float32."),
     )
     metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
 
@@ -83,11 +86,13 @@ class Dictionary(EncoderSpec):
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         atoms = shrunk(self.n_atoms, rows)
         sparsity = shrunk(self.n_nonzero_coefs, atoms)
-        return replace(super().within(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity)
+        return replace(
+            super().with_defaults_for(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity
+        )
 
     def check_dictionary(self, rows: int) -> None:
         """Refuse parameters that ``rows`` vectors or the code's format cannot take.
@@ -105,19 +110,19 @@ class Dictionary(EncoderSpec):
             )
             raise InputError(
                 f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Fix: "
-                f"--atoms {min(1024, rows)}"
+                f"{setting(atoms=min(1024, rows))}"
             )
         most = min(self.n_atoms, MAX_NONZERO_COEFS)
-        check_range("sparsity", self.n_nonzero_coefs, (1, most), f"--sparsity {min(8, most)}")
+        check_range("sparsity", self.n_nonzero_coefs, (1, most), setting(sparsity=min(8, most)))
         if self.weights not in WEIGHTS:
             raise InputError(
                 f"unknown weights: found {self.weights!r}, expected one of "
-                f"{', '.join(WEIGHTS)}. Fix: --weights int8"
+                f"{', '.join(WEIGHTS)}. Fix: {setting(weights='int8')}"
             )
         if self.pursuit not in PURSUITS:
             raise InputError(
                 f"unknown pursuit: found {self.pursuit!r}, expected one of "
-                f"{', '.join(PURSUITS)}. Fix: --pursuit ormp"
+                f"{', '.join(PURSUITS)}. Fix: {setting(pursuit='ormp')}"
             )
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)
@@ -150,7 +155,7 @@ class Dictionary(EncoderSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskaSpec(Dictionary):
+class AskaSpec(AskaParams):
     """Rows as α of m exemplars, in the feature space of the kernel itself."""
 
     name: str = "aska"
@@ -198,7 +203,7 @@ class Aska(Encoder):
     dictionary : dtype[m, d], raw rows of the vector store
     """
 
-    def __init__(self, spec: Dictionary, kernel: Kernel, dictionary: NDArray[Any]) -> None:
+    def __init__(self, spec: AskaParams, kernel: Kernel, dictionary: NDArray[Any]) -> None:
         self.spec = spec
         self.block_rows = BLOCK_ROWS
         self.kernel = kernel

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.scanner import Bounds, Scanner
@@ -88,20 +89,20 @@ class Size(NamedTuple):
     worth: Fraction = Fraction(1)
 
 
-def option(
+def declare_option(
     name: str, text: str, *, choices: tuple[str, ...] = (), shown_default: str | None = None
 ) -> dict[str, Any]:
     """Return the metadata that makes a spec's field a command-line option."""
     return {OPTION: Option(name, text, choices, shown_default)}
 
 
-METRIC = option(
+METRIC = declare_option(
     "metric",
     "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row. With aska, distance ranks rows that "
     "are atoms low.",
     choices=METRICS,
 )
-TRAINING_ROWS = option("training_rows", "Rows that the codes are learned from.")
+TRAINING_ROWS = declare_option("training_rows", "Rows that the codes are learned from.")
 
 
 class Encoder(ABC):
@@ -154,7 +155,7 @@ class EncoderSpec(ABC):
     name: str = ""
     version: int = 1
     random_state: int = field(
-        default=0, metadata=option("random_state", "Seed of every random choice.")
+        default=0, metadata=declare_option("random_state", "Seed of every random choice.")
     )
 
     description: ClassVar[str]
@@ -197,16 +198,17 @@ class EncoderSpec(ABC):
             return
         if isinstance(kernel, CustomKernel):
             raise kernel.lacks("codes or bounds")
-        fix = "--encoder pq --metric product"
+        fix = setting(encoder="pq", metric="product")
         if self.bounds:
-            fix = "--encoder pca-bound"
+            fix = setting(encoder="pca-bound")
         elif kernel.ascending:
-            fix = "--encoder pq, or --kernel rbf --gamma median, which ranks rows alike"
+            rbf = setting(kernel="rbf", gamma="median")
+            fix = f"{setting(encoder='pq')}, or {rbf}, which ranks rows alike"
         raise InputError(
             f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. Fix: {fix}"
         )
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit ``rows`` rows of ``dims`` numbers.
 
         Fields that were given stay as they are.
@@ -301,7 +303,8 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         expected = ", ".join(choices)
         raise InputError(
-            f"unknown {name}: found {value!r}, expected one of {expected}. Fix: leave --{name} out."
+            f"unknown {name}: found {value!r}, expected one of {expected}. Fix: leave "
+            f"{option(name)} out."
         )
 
 
@@ -315,7 +318,8 @@ def check_random_state(random_state: int) -> None:
     """
     if random_state < 0:
         raise InputError(
-            f"random_state must not be negative: found {random_state}. Fix: --random-state 0"
+            f"random_state must not be negative: found {random_state}. Fix: "
+            f"{setting(random_state=0)}"
         )
 
 

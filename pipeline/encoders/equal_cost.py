@@ -9,6 +9,7 @@ import numpy as np
 from mercore.pipeline.encoders.encoder import EncoderSpec, check_range
 from mercore.pipeline.encoders.kpca import MAX_LANDMARKS
 from mercore.stores.errors import InputError
+from mercore.stores.wording import setting
 
 
 def code_bytes(spec: EncoderSpec) -> int:
@@ -33,7 +34,7 @@ def equal_operations(kind: type[EncoderSpec], given: Mapping[str, Any], count: i
     InputError
         If ``count`` is out of range.
     """
-    check_range("operations", count, (1, MAX_LANDMARKS), "--operations 8")
+    check_range("operations", count, (1, MAX_LANDMARKS), setting(operations=8))
     return kind.of_size(int(count * kind.size.worth + Fraction(1, 2)), given)
 
 
@@ -55,9 +56,9 @@ def equal_bytes(
     if least > budget:
         raise InputError(
             f"no code fits: found at least {least} bytes a row, expected at most {budget}. Fix: "
-            f"--bytes {least}"
+            f"{setting(bytes=least)}"
         )
     sizes = range(kind.size.most, 0, -1)
-    specs = (kind.of_size(value, given).within(rows, dims) for value in sizes)
+    specs = (kind.of_size(value, given).with_defaults_for(rows, dims) for value in sizes)
     fitting = (spec for spec in specs if spec.size_fits(dims) and code_bytes(spec) <= budget)
     return next(fitting, smallest)  # if no size is possible, the check of the smallest one says why

@@ -19,13 +19,14 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_random_state,
     check_range,
+    declare_option,
     draw_rows,
-    option,
     read_rows,
     rows_of_block,
     shrunk,
 )
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.dense import DenseScanner
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 Embed = Callable[..., Float32]  # raw rows to coordinates
 MAX_LANDMARKS = 1 << 15
 LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: smaller ones drown in the rounding of float32 kernel values
-LANDMARKS = option("landmarks", "Rows M that kernel PCA learns from.")
-COMPONENTS = option("components", "Coordinates E of a row in kernel PCA.")
+LANDMARKS = declare_option("landmarks", "Rows M that kernel PCA learns from.")
+COMPONENTS = declare_option("components", "Coordinates E of a row in kernel PCA.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,9 @@ class LandmarkSpec(EncoderSpec):
         """Rows that are best encoded at once."""
         return rows_of_block(self.n_landmarks)
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_landmarks=shrunk(spec.n_landmarks, rows))
 
     def check_landmark_count(self, rows: int) -> None:
@@ -65,7 +66,7 @@ class LandmarkSpec(EncoderSpec):
         most = min(MAX_LANDMARKS, rows)
         why = ", the rows of the store" if rows < MAX_LANDMARKS else ""
         check_range(
-            "landmarks", self.n_landmarks, (1, most), f"--landmarks {min(1024, rows)}", why=why
+            "landmarks", self.n_landmarks, (1, most), setting(landmarks=min(1024, rows)), why=why
         )
         check_random_state(self.random_state)
 
@@ -87,14 +88,14 @@ class LandmarkSpec(EncoderSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landmarks(LandmarkSpec):
+class KpcaParams(LandmarkSpec):
     """The parameters of kernel PCA: M landmarks, and E components."""
 
     n_components: int = field(default=Default(64), metadata=COMPONENTS)
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_components=shrunk(spec.n_components, spec.n_landmarks))
 
     def check_landmarks(self, rows: int) -> None:
@@ -106,7 +107,7 @@ class Landmarks(LandmarkSpec):
             If a parameter is out of its range.
         """
         self.check_landmark_count(rows)
-        fix = f"--components {min(64, self.n_landmarks)}"
+        fix = setting(components=min(64, self.n_landmarks))
         check_range(
             "components", self.n_components, (1, self.n_landmarks), fix, why=", the landmarks"
         )
@@ -135,7 +136,7 @@ class Landmarks(LandmarkSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaSpec(Landmarks):
+class KpcaSpec(KpcaParams):
     """Rows as their E float32 coordinates, with the norm of the rest."""
 
     name: str = "kpca"

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64, Rows
-from mercore.pipeline.encoders.aska import Aska, Dictionary
+from mercore.pipeline.encoders.aska import Aska, AskaParams
 from mercore.pipeline.encoders.encoder import Default, Memory, Model
-from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, Landmarks
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, KpcaParams
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.sums import Cosine
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaAskaSpec(Dictionary, Landmarks):
+class KpcaAskaSpec(AskaParams, KpcaParams):
     """Embedded rows as α of m embedded exemplars, under the cosine kernel."""
 
     name: str = "kpca-aska"
@@ -33,7 +33,7 @@ class KpcaAskaSpec(Dictionary, Landmarks):
 
     def size_fits(self, dims: int) -> bool:
         """Return whether atoms and landmarks are enough."""
-        return Dictionary.size_fits(self, dims) and Landmarks.size_fits(self, dims)
+        return AskaParams.size_fits(self, dims) and KpcaParams.size_fits(self, dims)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""

@@ -20,10 +20,11 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_choice,
     check_range,
-    option,
+    declare_option,
 )
-from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, Landmarks
+from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, KpcaParams
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.dense import DenseScanner
@@ -33,7 +34,7 @@ MAX_PROJECTIONS = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaJlSpec(Landmarks):
+class KpcaJlSpec(KpcaParams):
     """Rows as b float32 numbers P x̃, P Gaussian with variance 1 / b.
 
     The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and
@@ -44,7 +45,9 @@ class KpcaJlSpec(Landmarks):
     version: int = 1
     n_landmarks: int = field(default=Default(8192), metadata=LANDMARKS)
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
-    n_projections: int = field(default=32, metadata=option("projections", "Numbers of a code."))
+    n_projections: int = field(
+        default=32, metadata=declare_option("projections", "Numbers of a code.")
+    )
     metric: str = field(default="distance", metadata=METRIC)
 
     description = (
@@ -55,7 +58,9 @@ class KpcaJlSpec(Landmarks):
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
-        check_range("projections", self.n_projections, (1, MAX_PROJECTIONS), "--projections 32")
+        check_range(
+            "projections", self.n_projections, (1, MAX_PROJECTIONS), setting(projections=32)
+        )
         check_choice("metric", self.metric, METRICS)
         self.check_landmarks(vectors.rows)
 

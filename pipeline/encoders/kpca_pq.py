@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds.by_distance import of_features
 from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
-from mercore.pipeline.encoders.bounds.points import KernelSpace
-from mercore.pipeline.encoders.bounds.proof import Proof, SimilarityOf, grid_of, proof_columns
+from mercore.pipeline.encoders.bounds.points import KernelEmbedding
+from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
 from mercore.pipeline.encoders.codebooks import CENTROIDS
 from mercore.pipeline.encoders.encoder import CodeColumn, Default, Memory, Model
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
     Embedding,
-    Landmarks,
+    KpcaParams,
     gram_matrix,
     in_blocks,
 )
-from mercore.pipeline.encoders.pq import ComponentQuantizer, Pq, Quantizer
+from mercore.pipeline.encoders.pq import ComponentQuantizer, Pq, PqParams
 from mercore.pipeline.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaPqSpec(Landmarks, ComponentQuantizer):
+class KpcaPqSpec(KpcaParams, ComponentQuantizer):
     """Product quantisation of KPCA's coordinates, plain, rotated or permuted."""
 
     name: str = "kpca-pq"
@@ -36,11 +36,11 @@ class KpcaPqSpec(Landmarks, ComponentQuantizer):
 
     description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
     source = "Bourrier et al. 2015, §4.2"
-    size = Quantizer.size
+    size = PqParams.size
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit: components are a multiple of sub-quantizers."""
-        return super().within(rows, dims).divided()
+        return super().with_defaults_for(rows, dims).divided()
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
@@ -77,11 +77,11 @@ class KpcaPqSpec(Landmarks, ComponentQuantizer):
         """Return the cell, e and R."""
         return proof_columns("float16", "residual")
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of kernel PCA's coordinates, and what a distance says about a score."""
         slack = float(model["slack"][0])
-        space = KernelSpace(kernel, model["landmarks"], model["projection"], slack)
-        proof = Proof(space=space, kind="float16", model=model)
+        space = KernelEmbedding(kernel, model["landmarks"], model["projection"], slack)
+        proof = ErrorBounds(space=space, kind="float16", model=model)
         return proof, lambda _: of_features(kernel)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.by_distance import of_rows
 from mercore.pipeline.encoders.bounds.pca_bound import principal_axes, projection_slack
-from mercore.pipeline.encoders.bounds.points import PcaSpace
-from mercore.pipeline.encoders.bounds.proof import Proof, SimilarityOf, grid_of, proof_columns
+from mercore.pipeline.encoders.bounds.points import PcaEmbedding
+from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
 from mercore.pipeline.encoders.codebooks import CENTROIDS, learn_codebooks
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
@@ -27,10 +27,11 @@ from mercore.pipeline.encoders.pq import (
     SUBQUANTIZERS,
     ComponentQuantizer,
     Pq,
-    Quantizer,
+    PqParams,
     RowQuantizer,
 )
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -54,9 +55,9 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
 
     description = "A code holds D bytes: the row's principal components, product-quantised."
     source = "Jégou, Douze & Schmid 2011; PCA as by faiss"
-    size = Quantizer.size
+    size = PqParams.size
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_components=shrunk(self.n_components, dims)).divided()
 
@@ -67,7 +68,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         self.check_metric(kernel)
-        most = f"--components {min(64, vectors.dims)}"
+        most = setting(components=min(64, vectors.dims))
         check_range(
             "components", self.n_components, (1, vectors.dims), most, why=", the dimensions"
         )
@@ -104,9 +105,9 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         encoder = Pq(embed, model["codebooks"], self, raw=not kernel.normalised)
         return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
 
-    def space(self, kernel: Kernel, model: Model) -> PcaSpace:
+    def space(self, kernel: Kernel, model: Model) -> PcaEmbedding:
         """Return the map of raw rows to components."""
-        return PcaSpace(kernel, model, self._form)
+        return PcaEmbedding(kernel, model, self._form)
 
     def proof_columns(self) -> list[CodeColumn]:
         """Return the cell, and e with R or, for products, the norm."""
@@ -117,9 +118,9 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         """What the second number of a row is."""
         return "norm" if self.metric == "product" else "residual"
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of components, and what a distance says about a score."""
-        proof = Proof(space=self.space(kernel, model), kind="float32", model=model)
+        proof = ErrorBounds(space=self.space(kernel, model), kind="float32", model=model)
         norms = self._form == "norm"
         return proof, lambda points: of_rows(kernel, points.apart if norms else None)
 
@@ -135,7 +136,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         )
 
 
-def embedded(space: PcaSpace) -> Embed:
+def embedded(space: PcaEmbedding) -> Embed:
     """Return the function from raw rows to components in float32."""
 
     def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:

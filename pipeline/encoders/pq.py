@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.bounds.by_distance import of_rows
-from mercore.pipeline.encoders.bounds.points import KernelSpace, RowSpace
+from mercore.pipeline.encoders.bounds.points import KernelEmbedding, RowEmbedding
 from mercore.pipeline.encoders.bounds.proof import (
     BLOCK_ROWS,
     SAMPLE_ROWS,
-    Proof,
+    ErrorBounds,
     SimilarityOf,
     grid_of,
     learn_proof,
@@ -37,33 +37,34 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
+    declare_option,
     draw_rows,
-    option,
     read_rows,
 )
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
-from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds.grid import GridBounds
+    from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
     from mercore.pipeline.scanners.pq import PqScanner
     from mercore.stores.vectors import Vectors
 
 MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
-FEWEST = 64  # components of codes whose size is chosen
-SUBQUANTIZERS = option(
+MIN_COMPONENTS = 64  # components of codes whose size is chosen
+SUBQUANTIZERS = declare_option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantizer(EncoderSpec):
+class PqParams(EncoderSpec):
     """The parameters of product quantisers: D sub-quantizers of 256 centroids.
 
     The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the
@@ -80,7 +81,7 @@ class Quantizer(EncoderSpec):
         default="bounds",
         metadata={
             ABSENT: "none",
-            **option(
+            **declare_option(
                 "proof",
                 "Whether codes carry the numbers that an exact search needs.",
                 choices=PROOFS,
@@ -120,7 +121,7 @@ class Quantizer(EncoderSpec):
         InputError
             If a parameter is out of its range.
         """
-        works = f"--subquantizers {greatest_divisor(width)}"
+        works = setting(subquantizers=greatest_divisor(width))
         check_range(
             "subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works
         )
@@ -130,11 +131,13 @@ class Quantizer(EncoderSpec):
                 f"{width} coordinates. "
                 f"Fix: {fix}."
             )
-        check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
+        check_range(
+            "training rows", self.n_training, (1, 1 << 24), f"leave {option('training_rows')} out."
+        )
         check_choice("metric", self.metric, METRICS)
         check_choice("proof", self.proof, PROOFS)
         if self.proves:
-            check_range("coordinates", width, (1, MOST_BYTES), "--proof none")
+            check_range("coordinates", width, (1, MAX_ROW_BYTES), setting(proof="none"))
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
@@ -176,7 +179,7 @@ class Quantizer(EncoderSpec):
         vectors: "Vectors",
         kernel: Kernel,
         codebooks: Float32,
-        proof: Proof,
+        proof: ErrorBounds,
         similarity: SimilarityOf,
     ) -> dict[str, NDArray[Any]]:
         """Return the model arrays of proofs, learned from a sample of the vectors."""
@@ -185,19 +188,19 @@ class Quantizer(EncoderSpec):
         rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))
         ranking = kernel.ranking
         scores = sample_scores(ranking, ranking.prepare(rows))
-        of_space = kernel if isinstance(proof.space, KernelSpace) else None
+        of_space = kernel if isinstance(proof.space, KernelEmbedding) else None
         return learn_proof(proof, codebooks, Sample(rows, scores), similarity, of_space)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComponentQuantizer(Quantizer):
+class ComponentQuantizer(PqParams):
     """The parameters of product quantisers of E components, which have an order."""
 
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
     n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
     preprocessing: str = field(
         default="balanced",
-        metadata=option(
+        metadata=declare_option(
             "preprocessing",
             "Map of the coordinates before they are quantised.",
             choices=PREPROCESSING,
@@ -215,7 +218,7 @@ class ComponentQuantizer(Quantizer):
     def check_component_quantizer(self) -> None:
         """Refuse sub-quantizers that do not divide the components, and unknown words."""
         whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
-        self.check_quantizer(self.n_components, fix=f"--components {whole}")
+        self.check_quantizer(self.n_components, fix=setting(components=whole))
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
     def size_fits(self, dims: int) -> bool:
@@ -228,7 +231,7 @@ class ComponentQuantizer(Quantizer):
         spec = super().of_size(value, given)
         if "n_components" in given:
             return spec
-        return replace(spec, n_components=Default(-(-FEWEST // value) * value))
+        return replace(spec, n_components=Default(-(-MIN_COMPONENTS // value) * value))
 
     def preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated.
@@ -251,7 +254,7 @@ class ComponentQuantizer(Quantizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowQuantizer(Quantizer):
+class RowQuantizer(PqParams):
     """The parameters of product quantisers in the space of prepared rows."""
 
     needs = "a kernel that ranks as distances or products of prepared rows do"
@@ -268,13 +271,13 @@ class RowQuantizer(Quantizer):
             raise InputError(
                 f"encoder {self.name} ranks rows by their Euclidean distance: found kernel "
                 f"{kernel.name}, expected one of "
-                f"{served}. Fix: --encoder kpca-pq"
+                f"{served}. Fix: {setting(encoder='kpca-pq')}"
             )
         if self.metric in METRICS and self.metric not in kernel.raw_metrics:
             ranked = kernel.raw_metrics[0]
             raise InputError(
                 f"kernel {kernel.name} is a function of the {ranked}: found metric {self.metric}. "
-                f"Fix: --metric {ranked}"
+                f"Fix: {setting(metric=ranked)}"
             )
 
 
@@ -292,14 +295,16 @@ class PqSpec(RowQuantizer):
     description = "A code holds D bytes: the row itself, product-quantised as by faiss."
     source = "Jégou, Douze & Schmid 2011"
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_subquantizers=self.divide(dims))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         self.check_metric(kernel)
-        self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
+        self.check_quantizer(
+            vectors.dims, fix=setting(subquantizers=greatest_divisor(vectors.dims))
+        )
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the codebooks, and what proofs need."""
@@ -323,10 +328,10 @@ class PqSpec(RowQuantizer):
         """Return the cell and e, and for products the norm."""
         return proof_columns("float32", "norm" if self.metric == "product" else "none")
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of prepared rows, and what a distance says about a score."""
         form = "norm" if self.metric == "product" else "none"
-        proof = Proof(space=RowSpace(kernel, form), kind="float32", model=model)
+        proof = ErrorBounds(space=RowEmbedding(kernel, form), kind="float32", model=model)
         return proof, lambda points: of_rows(kernel, points.apart if form == "norm" else None)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
@@ -355,16 +360,16 @@ class Pq(BoundEncoder):
     """
 
     def __init__(
-        self, embed: Embed, codebooks: Float32, spec: Quantizer, *, raw: bool = False
+        self, embed: Embed, codebooks: Float32, spec: PqParams, *, raw: bool = False
     ) -> None:
         self.embed = embed
         self.block_rows = spec.block_rows
         self.metric = spec.metric
         self.raw = raw
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
-        self.proof: Proof | None = None
+        self.proof: ErrorBounds | None = None
 
-    def proving(self, proof: Proof, similarity: SimilarityOf) -> Self:
+    def proving(self, proof: ErrorBounds, similarity: SimilarityOf) -> Self:
         """Return this encoder, whose codes then carry the numbers of a proof."""
         self.proof, self._similarity = proof, similarity
         return self
@@ -395,7 +400,7 @@ class Pq(BoundEncoder):
 
         return PqScanner(self.tables(queries))
 
-    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "GridBounds":
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "PqBoundScanner":
         """Return the scanner of queries that bounds their scores."""
         assert self.proof is not None
         points = self.proof.space(queries, label="query")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
 from mercore.pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
@@ -54,7 +54,7 @@ def added(sums: Any, x: np.float32, entries: Any) -> Any:
 
 
 @jit(inline="always")
-def raised(best: Any, sums: Any, first: np.float32) -> Any:
+def raise_best(best: Any, sums: Any, first: np.float32) -> Any:
     """Update each lane's greatest sum and its vector's number by four vectors from ``first`` on."""
     best = greater(best, sums[0], first)
     best = greater(best, sums[1], first + np.float32(1))
@@ -117,8 +117,14 @@ def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
                     sums_c = added(sums_c, flat[c + s], entries)
                     sums_d = added(sums_d, flat[d + s], entries)
                 first = np.float32(np.int64(tile // LANES))
-                best_a, best_b = raised(best_a, sums_a, first), raised(best_b, sums_b, first)
-                best_c, best_d = raised(best_c, sums_c, first), raised(best_d, sums_d, first)
+                best_a, best_b = (
+                    raise_best(best_a, sums_a, first),
+                    raise_best(best_b, sums_b, first),
+                )
+                best_c, best_d = (
+                    raise_best(best_c, sums_c, first),
+                    raise_best(best_d, sums_d, first),
+                )
             code[rows[0], j] = first_greatest(best_a, lanes)
             code[rows[1], j] = first_greatest(best_b, lanes)
             code[rows[2], j] = first_greatest(best_c, lanes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.selection import attains, magnitude, where_greater
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
@@ -298,7 +298,7 @@ def orthogonalise(
 
 
 @jit(inline="always")
-def take(
+def add_direction(
     start: Singles,
     gram: Singles,
     support: Places,
@@ -417,7 +417,7 @@ def pursue(
         if apart >= DEPENDENT:
             support[own + count], atoms[row, count] = atom * size, atom
             ahead = atom * size
-            left[turn] -= take(
+            left[turn] -= add_direction(
                 start,
                 gram,
                 support,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 
 @jit

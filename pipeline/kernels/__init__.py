@@ -13,6 +13,7 @@ from mercore.pipeline.kernels.rbf import Rbf
 from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
+from mercore.stores.wording import option, setting
 
 __all__ = [
     "ALIASES",
@@ -46,7 +47,7 @@ KERNELS = tuple(KINDS)
 UNIT_KERNELS = tuple(name for name, kind in KINDS.items() if kind.normalised)
 ALIASES = {alias: name for name, kind in KINDS.items() for alias in kind.aliases}
 MEDIAN = "median"  # in place of γ: 1 / the median squared distance of a sample of the rows
-LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over- or underflow
+MIN_PARAMETER, MAX_PARAMETER = 1e-30, 1e30  # of γ and s: beyond, float32 blocks over- or underflow
 
 
 def make_kernel(
@@ -63,11 +64,11 @@ def make_kernel(
     InputError
         If the name is unknown, or a parameter is missing, out of range, or of another kernel.
     """
-    for option, value in (("gamma", gamma), ("transform", transform)):
-        if value is not None and not LEAST <= value <= MOST:
+    for parameter, value in (("gamma", gamma), ("transform", transform)):
+        if value is not None and not MIN_PARAMETER <= value <= MAX_PARAMETER:
             raise InputError(
-                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Fix: "
-                f"--{option} 1"
+                f"{parameter} is out of range: found {value}, expected {MIN_PARAMETER:g} to "
+                f"{MAX_PARAMETER:g}. Fix: {setting(**{parameter: 1})}"
             )
     kernel = _untransformed(name, gamma, custom)
     if transform is None:
@@ -77,7 +78,7 @@ def make_kernel(
     if not kernel.normalised:
         raise InputError(
             f"kernel {kernel.name} takes no transform, which needs K(x, x) = 1: found "
-            f"{transform}. Fix: leave --transform out."
+            f"{transform}. Fix: leave {option('transform')} out."
         )
     return Transformed(kernel, transform)
 
@@ -98,7 +99,7 @@ def canonical_name(name: str) -> str:
     near = difflib.get_close_matches(folded, (*KERNELS, *ALIASES), n=1, cutoff=0.5)
     raise InputError(
         f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: "
-        f"--kernel {near[0] if near else 'chi2'}"
+        f"{setting(kernel=near[0] if near else 'chi2')}"
     )
 
 
@@ -144,7 +145,7 @@ def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel
     if custom is None:
         raise InputError(
             f"the store's kernel is a custom one: found no file of it, expected {expected}. "
-            f"Fix: --kernel {named['file']}"
+            f"Fix: {setting(kernel=named['file'])}"
         )
     if custom.declared.digest != named["digest"]:
         raise InputError(
@@ -173,7 +174,7 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
         if gamma is not None:
             raise InputError(
                 f"kernel {custom.declared.file} takes no gamma: found {gamma}. Fix: leave "
-                "--gamma out, write it there."
+                f"{option('gamma')} out, write it there."
             )
         return custom
     name = canonical_name(name)
@@ -181,7 +182,8 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
     if not kind.takes_gamma and gamma is not None:
         takers = " or ".join(other.name for other in KINDS.values() if other.takes_gamma)
         raise InputError(
-            f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use {takers}."
+            f"kernel {name} takes no gamma: found {gamma}. Fix: leave {option('gamma')} out, or "
+            f"use {takers}."
         )
     make: Callable[..., Kernel] = kind
     if not kind.takes_gamma:
@@ -189,7 +191,7 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
     gamma = kind.default_gamma if gamma is None else gamma
     if gamma is None:
         raise InputError(
-            f"kernel {name} needs a gamma: found none. Fix: --gamma median, which is 1 / (median "
-            "squared distance), or a number."
+            f"kernel {name} needs a gamma: found none. Fix: {setting(gamma=MEDIAN)}, which is "
+            "1 / (median squared distance), or a number."
         )
     return make(gamma)

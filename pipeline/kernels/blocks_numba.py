@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
 from mercore.pipeline.kernels.panels import Panels
 from mercore.pipeline.kernels.terms_numba import (
@@ -21,10 +21,10 @@ from mercore.pipeline.kernels.terms_numba import (
     PRODUCT,
     SQUARED,
     TINY32,
+    add_divergences,
     add_lesser,
     add_products,
     add_squares,
-    gained,
     two_shares,
 )
 from mercore.pipeline.simd.vectors import (
@@ -145,7 +145,7 @@ def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single
 
 
 @jit(inline="always")
-def put(
+def finish_scores(
     sums: Single,
     begin: np.uint64,
     total: np.float32,
@@ -198,7 +198,7 @@ def chi2_panel(
                 e, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q)
             )
         store_four(sums, np.uint64(0), (a, b, c, e))
-        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+        finish_scores(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
 @jit
@@ -221,10 +221,10 @@ def jensen_shannon_panel(
             x, gain = splat_float32(values[k]), splat_float32(others[k])
             f = base + np.uint64(dims[k]) * WIDE
             y, z = load_four(panels, f), load_four(gains, f)
-            a, b = gained(a, x, gain, y[0], z[0]), gained(b, x, gain, y[1], z[1])
-            c, e = gained(c, x, gain, y[2], z[2]), gained(e, x, gain, y[3], z[3])
+            a, b = add_divergences(a, x, gain, y[0], z[0]), add_divergences(b, x, gain, y[1], z[1])
+            c, e = add_divergences(c, x, gain, y[2], z[2]), add_divergences(e, x, gain, y[3], z[3])
         store_four(sums, np.uint64(0), (a, b, c, e))
-        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+        finish_scores(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
 @jit
@@ -248,7 +248,7 @@ def intersection_panel(
             y = load_four(panels, base + np.uint64(dims[k]) * WIDE)
             total = add_lesser(total, splat_float32(values[k]), y, unit)
         store_four(sums, np.uint64(0), total)
-        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+        finish_scores(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
 @jit(inline="always")
@@ -325,7 +325,7 @@ def dense_panel(
         store_four(sums, WIDE, b)
         store_four(sums, WIDE + WIDE, c)
         for j in range(min(TILE_ROWS, n - i)):
-            put(sums, np.uint64(j) * WIDE, np.float32(0), finish, out, place, i + j)
+            finish_scores(sums, np.uint64(j) * WIDE, np.float32(0), finish, out, place, i + j)
 
 
 @jit(constants=("terms",))

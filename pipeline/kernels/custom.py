@@ -16,6 +16,7 @@ from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.kernels.preparation import Domain
 from mercore.pipeline.kernels.sums import EPS32, EPS64
 from mercore.stores.errors import InputError
+from mercore.stores.wording import command
 
 NORMALISED = ("l1", "l2", "raw")
 Ids = NDArray[np.int64]
@@ -152,11 +153,11 @@ class CustomKernel(Kernel):
 
     def lacks(self, use: str) -> InputError:
         """Return the refusal of a use that needs a feature space."""
+        search = command("search", "VECTORS", "QUERIES", kernel=self.declared.file)
         return InputError(
             f"kernel {self.declared.file} has no {use}: found SEMIDEFINITE = False in the file, "
             f"expected True, since only a positive semi-definite kernel with K(x, x) = 1 has "
-            f"{use}. Fix: mercore search VECTORS QUERIES --kernel {self.declared.file}, which "
-            "scores every row."
+            f"{use}. Fix: {search}, which scores every row."
         )
 
     def _cross(self, X: Float64, Y: Float64, dtype: type[Any]) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.vectors import (
     exponent_and_fraction,
     greater,

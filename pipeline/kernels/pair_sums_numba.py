@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.terms_numba import (
     CHI2,
     CHI2_BY_TWOS,
@@ -25,7 +25,7 @@ TILE = 512  # columns of a tile: four rows of them and their sums stay in L1
 
 
 @jit(constants=("terms",), error_model="numpy")
-def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
+def sum_terms(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
     ``X`` [n, d], ``YT`` [d, m] and ``out`` [n, m] are C-contiguous and of one dtype. Dimensions
@@ -126,8 +126,8 @@ def pairs(
 ) -> None:
     """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p]]`` and ``Y[y_rows[p]]``.
 
-    The sums have the same bits as those of ``cross``. The non-zero dimensions of a row are listed
-    once for pairs of that row that follow one another.
+    The sums have the same bits as those of ``sum_terms``. The non-zero dimensions of a row are
+    listed once for pairs of that row that follow one another.
     """
     dims, count = np.empty(X.shape[1], np.int64), 0
     for p in range(out.size):

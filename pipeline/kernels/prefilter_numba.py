@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.kernels.terms_numba import with_terms
 from mercore.pipeline.simd.vectors import (
@@ -24,7 +24,7 @@ from mercore.pipeline.simd.vectors import (
 )
 
 AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a row is scaled before its terms are summed
-LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # range of a sum that loses no digits
+MIN_TOTAL, MAX_TOTAL = np.float32(2.0**-100), np.float32(2.0**100)  # a sum between loses no digits
 
 Single = NDArray[np.float32]
 Raw = NDArray[np.uint8 | np.int8 | np.uint16 | np.float32]
@@ -61,7 +61,7 @@ def scale_row(scaling: int, row: Single) -> None:
         sums = multiply_add(x, x, sums) if scaling == NORM_ONE else add(sums, x)
     total = sum_of(sums)
     factor = np.float32(1) / (np.sqrt(total) if scaling == NORM_ONE else total)
-    if not LEAST < total < MOST:
+    if not MIN_TOTAL < total < MAX_TOTAL:
         factor = np.float32(np.nan)
     for v in range(np.uint64(0), stride, step):
         x = multiply(load_float32(row, v), splat_float32(factor))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
+from mercore.stores.wording import command
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def _faults(
         )
     if not domain.zero_rows:
         zero = ~np.asarray(values.any(axis=1))
-        fix = "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others"
+        ingest = command("ingest", drop_zero_rows=True)
+        fix = f"{ingest} drops such rows and keeps the ids of the others"
         yield zero, "is all zero", "needs a non-zero row", fix
 
 

@@ -48,7 +48,9 @@ class SumKernel(Kernel):
 
         out = np.empty((X.shape[0], YT.shape[1]))
         chosen = _number_of(terms or self.terms)
-        pair_sums_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
+        pair_sums_numba.sum_terms(
+            chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out
+        )
         return out
 
     def pair_sums(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.elementary_numba import log2_vector
 from mercore.pipeline.simd.vectors import (
     add,
@@ -24,7 +24,7 @@ from mercore.pipeline.simd.vectors import (
 
 Real = float | np.floating
 
-# Which terms are summed. The last is chi2 with two terms per division, for ``cross`` alone.
+# Which terms are summed. The last is chi2 with two terms per division, for ``sum_terms`` alone.
 PRODUCT, CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED, CHI2_BY_TWOS = range(6)
 
 TINY32 = np.float32(1e-18)  # keeps a product of two denominators of chi2 a normal float32
@@ -120,7 +120,7 @@ def two_shares(
 
 
 @jit(inline="always")
-def gained(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
+def add_divergences(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
     """Return ``total`` + (x + y) log2(x + y) − x log2 x − y log2 y."""
     both = add(x, y)
     return add(total, add(multiply_add(both, log2_vector(both), y_gain), gain))

@@ -13,6 +13,7 @@ from mercore.pipeline.measures.checks import (
 from mercore.pipeline.measures.counts import first_mentions
 from mercore.pipeline.measures.recall import Neighbours
 from mercore.stores.errors import InputError, ShapeError
+from mercore.stores.wording import option
 
 NEIGHBOUR = 50  # Kulis & Grauman 2012, §6.7: the true neighbour whose distance is the threshold
 ROUNDING = 1e-3  # of (1 − score) · bits for scores in float32; bits are at most 4096
@@ -79,7 +80,7 @@ def hamming_distances(returned: Neighbours, bits: int) -> Ids:
         raise InputError(
             f"a score is no share of equal bits: found {scores[query, rank]}, expected 1 − h / "
             f"{bits} for a whole h; query {query}, rank {rank + 1}. Fix: give hits of a search of "
-            "these codes without --rerank."
+            f"these codes without {option('rerank')}."
         )
     return np.where(present, whole, -1).astype(np.int64)
 

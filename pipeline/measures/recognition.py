@@ -11,6 +11,7 @@ from mercore.pipeline.measures.counts import first_mentions
 from mercore.pipeline.measures.recall import Recall
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.spec import digest
+from mercore.stores.wording import setting
 
 NEIGHBOURS = 5  # Davis et al. 2014, §3.2
 
@@ -45,8 +46,8 @@ class Classifier:
         if not 1 <= self.neighbours <= width:
             raise ShapeError(
                 f"neighbours is out of range: found {self.neighbours}, expected 1 to {width}, the "
-                f"{side} neighbours of a query. Fix: --neighbours {width}, or search with a "
-                "greater k."
+                f"{side} neighbours of a query. Fix: {setting(neighbours=width)}, or search "
+                "with a greater k."
             )
         if len(self.query_labels) != len(ids):
             raise ShapeError(

@@ -70,10 +70,10 @@ class OrderBuilder:
         keys, rows = self.sorted_rows(run.order, start, stop)
         for part in run.wanted:
             at = (part - run.wanted[0]) * size
-            here = slice(at, at + size)
+            span = slice(at, at + size)
             columns = {
-                "keys": _padded(keys[here], size, LAST_KEY),
-                "rows": _padded(rows[here], size, store.no_row),
+                "keys": _padded(keys[span], size, LAST_KEY),
+                "rows": _padded(rows[span], size, store.no_row),
             }
             store.store.write_part(part, columns, {FIRST_KEY: int(keys[at])})
         return len(run.wanted)
@@ -83,7 +83,7 @@ class OrderBuilder:
     ) -> tuple[Keys, NDArray[np.unsignedinteger]]:
         """Return keys uint64 and rows of the places [start, stop) of an order.
 
-        Only these rows are held in memory. If they are not the whole order, the codes are read a
+        Only these rows are held in memory. If the order has more rows, the codes are read a
         few times to find the keys at its ends.
         """
         whole = start == 0 and stop == self.codes.rows
@@ -95,8 +95,8 @@ class OrderBuilder:
         count, equal = 0, [0, 0]
         for first, some in self._keys(order):
             inside = np.arange(len(some)) if ends is None else _between(some, ends, equal)
-            here = slice(count, count + len(inside))
-            keys[here], rows[here] = some[inside], first + inside
+            filled = slice(count, count + len(inside))
+            keys[filled], rows[filled] = some[inside], first + inside
             count += len(inside)
         assert count == stop - start
         place = np.argsort(keys, kind="stable")  # rows ascend, and so do those of equal keys

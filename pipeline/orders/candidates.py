@@ -76,14 +76,14 @@ class _Order:
         return values[: self.store.rows - place * self.store.part_rows]
 
     def places(self, keys: Keys) -> Rows:
-        """Return how many rows have a lesser key, int64[nq]; ``keys`` ascend."""
+        """Return the number of rows with a lesser key, int64[nq]; ``keys`` ascend."""
         size, first_keys = self.store.part_rows, self.store.first_keys[self.order]
         part = np.searchsorted(first_keys, keys, side="left") - 1  # its first key is lesser
         places = np.zeros(len(keys), np.int64)
-        for number, here in _groups(part):
+        for number, queries in _groups(part):
             if number >= 0:
-                within = np.searchsorted(self.chunk("keys", number), keys[here], side="left")
-                places[here] = number * size + within
+                within = np.searchsorted(self.chunk("keys", number), keys[queries], side="left")
+                places[queries] = number * size + within
         return places
 
 
@@ -96,15 +96,15 @@ def _look_up(order: _Order, keys: Keys, out: NDArray[np.unsignedinteger]) -> Non
     steps = np.array([*range(0, each, size), each - 1])  # at least one place in every part
     for number in np.unique(np.clip(starts[:, None] + steps, 0, n - 1) // size).tolist():
         first, last = number * size, min((number + 1) * size, n)
-        here = slice(*np.searchsorted(starts, [first - each + 1, last]))
-        place = starts[here, None] + np.arange(each)
+        window = slice(*np.searchsorted(starts, [first - each + 1, last]))
+        place = starts[window, None] + np.arange(each)
         inside = (place >= first) & (place < last)
-        found[here][inside] = order.chunk("rows", number)[place[inside] - first]
+        found[window][inside] = order.chunk("rows", number)[place[inside] - first]
     out[ascending] = found
 
 
 def _groups(ascending: Rows) -> Iterator[tuple[int, slice]]:
-    """Yield each value of an ascending array, and where it stands."""
+    """Yield each value of an ascending array, and its places."""
     values, starts = np.unique(ascending, return_index=True)
     stops = [*starts[1:].tolist(), len(ascending)]
     for value, start, stop in zip(values.tolist(), starts.tolist(), stops, strict=True):

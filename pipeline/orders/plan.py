@@ -15,6 +15,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderSpec
 from mercore.stores.part_store.header import Layout, column_fields, model_entries
+from mercore.stores.wording import command, option, setting
 
 MAX_ORDERS = 1 << 16
 DEFAULT_ORDERS = 64
@@ -61,19 +62,21 @@ def order_count(rows: int, epsilon: float | None, most: int | None) -> int:
         If a number is out of range, or there would be too many orders.
     """
     if most is not None:
-        check_range("orders", most, (1, MAX_ORDERS), f"--orders {DEFAULT_ORDERS}")
+        check_range("orders", most, (1, MAX_ORDERS), setting(orders=DEFAULT_ORDERS))
     if epsilon is None:
         return DEFAULT_ORDERS if most is None else most
     if not 0 < epsilon <= 1000:
         raise InputError(
-            f"epsilon is {epsilon}: expected a number above 0, at most 1000. Fix: --epsilon 1."
+            f"epsilon is {epsilon}: expected a number above 0, at most 1000. Fix: "
+            f"{setting(epsilon=1)}."
         )
     root: float = rows ** (1 / (1 + epsilon))
     count = ceil(2 * root)
     if min(count, most or count) > MAX_ORDERS:
         raise InputError(
             f"epsilon {epsilon:g} asks for {count:,} orders of {rows:,} rows: expected at most "
-            f"{MAX_ORDERS:,}. Fix: --orders {DEFAULT_ORDERS}, or a greater --epsilon."
+            f"{MAX_ORDERS:,}. Fix: {setting(orders=DEFAULT_ORDERS)}, or a greater "
+            f"{option('epsilon')}."
         )
     return min(count, most or count)
 
@@ -94,11 +97,11 @@ def plan_orders(
     if not isinstance(encoder, Bits):
         raise InputError(
             f"{codes.where} holds codes of {encoder.name}: expected binary codes, which have an "
-            "order. Fix: mercore encode --encoder klsh."
+            f"order. Fix: {command('encode', encoder='klsh')}."
         )
     check_random_state(random_state)
     if part_rows is not None:
-        check_range("part_rows", part_rows, (1, MAX_PART_ROWS), "leave --part-rows out.")
+        check_range("part_rows", part_rows, (1, MAX_PART_ROWS), f"leave {option('part_rows')} out.")
     codes.check_done()
     rows = part_rows or default_part_rows(codes.rows)
     width = "uint32" if codes.rows < 1 << 32 else "uint64"

@@ -14,7 +14,8 @@ from mercore.pipeline.topk_numba import survivors
 
 BLOCK_BYTES = 1 << 20  # scores per block: they are compared while they are in L2
 FEW = 6  # up to 6 points are scored faster one by one than together
-MOST_ROWS, FIRST_ROWS = 1 << 14, 1 << 8  # rows per block; rows of the first, which sets k-th scores
+MAX_BLOCK_ROWS = 1 << 14
+FIRST_ROWS = 1 << 8  # rows of the first block, which sets k-th scores
 
 
 class DenseScanner:
@@ -34,7 +35,7 @@ class DenseScanner:
         self.offsets = offsets
         self.points = np.ascontiguousarray(points, np.float32)
         self._columns = pack_products(self.points.T) if len(points) > FEW else None
-        self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * len(points))))
+        self.rows = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * len(points))))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
@@ -44,7 +45,7 @@ class DenseScanner:
             cold = bool(np.isneginf(best.kth).any())
             stop = start + (min(few, self.rows) if cold else self.rows)
             block = float32_rows(values[start:stop])
-            take(self.scores(block), first + start, best)
+            insert_scores(self.scores(block), first + start, best)
             start = stop
 
     def scores(self, rows: Float32) -> Float32:
@@ -79,7 +80,7 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
     return np.ascontiguousarray(out[:, :n].T)
 
 
-def take(scores: Float32, first: int, top_k: TopK) -> None:
+def insert_scores(scores: Float32, first: int, top_k: TopK) -> None:
     """Insert the scores [n, nq] of rows ``first``… that may be among the k best."""
     kth = top_k.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or is not full

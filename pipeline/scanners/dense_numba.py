@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.columns import FOUR, SIXTEEN, add_four_products, add_products
 from mercore.pipeline.simd.vectors import prefetch, store, zero_float32
 

@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan, pad_rows
+from mercore.pipeline.scanners.hamming_numba import (
+    MAX_UNROLLED_WORDS,
+    batch_scan,
+    one_scan,
+    pad_rows,
+)
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import TopK
 
@@ -42,7 +47,7 @@ class HammingScanner:
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
-        unrolled = self.count <= MOST_WORDS
+        unrolled = self.count <= MAX_UNROLLED_WORDS
         scan = (
             one_scan(self.count)
             if self.alone and unrolled

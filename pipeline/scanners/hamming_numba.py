@@ -1,7 +1,7 @@
 """Jitted functions that scan binary codes of whole 64-bit words and keep the k best rows.
 
 Rows pass in tiles. The first step lists the pairs within the k-th distance as it was before the
-tile, eight at a time; ``take`` then counts their distances again and inserts them.
+tile, eight at a time; ``insert_listed`` then counts their distances again and inserts them.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.bits import (
     EIGHT,
     add_distances,
@@ -25,7 +25,7 @@ from mercore.pipeline.simd.bits import (
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch, store
 from mercore.pipeline.topk_numba import insert
 
-MOST_WORDS = 8  # words per code, up to which functions are unrolled
+MAX_UNROLLED_WORDS = 8  # words per code, up to which functions are unrolled
 TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes stay in L2 for all queries
 ROWS = 4  # rows compared with eight queries before one branch
 AHEAD = 512  # words that are prefetched
@@ -92,7 +92,7 @@ def batch_scan(count: int) -> Callable[..., None]:
                     words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits
                 )
                 near = words, rows[:n_listed], hits
-                take(
+                insert_listed(
                     near,
                     group,
                     EIGHT,
@@ -146,7 +146,7 @@ def one_scan(count: int) -> Callable[..., None]:
                     (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1),
                 )
                 n_listed += np.uint64(1)
-            take(
+            insert_listed(
                 (words, rows[:n_listed], hits),
                 query[:count],
                 1,
@@ -232,7 +232,7 @@ def set_limits(
 
 
 @jit
-def take(
+def insert_listed(
     near: tuple[Words, Words, Words],
     queries: Words,
     lanes: int,

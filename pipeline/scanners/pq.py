@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.pq_numba import (
+    BYTE_STEPS,
     NARROW,
-    ROOM,
+    PANEL,
     WIDE,
     quantise,
     scan_batch,
@@ -18,9 +19,8 @@ from mercore.pipeline.scanners.pq_numba import (
     scan_one,
     scan_one_by_words,
 )
-from mercore.pipeline.scanners.pq_one_numba import CODES, pays, scan_one_filtered
-from mercore.pipeline.scanners.sparse import panels
-from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.scanners.pq_one_numba import CODES, beats_plain_scan, scan_one_filtered
+from mercore.pipeline.simd.aligned import aligned, in_panels
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
 
@@ -31,7 +31,7 @@ FEW, FEW_FILTERED = 2, 6  # queries from which a batch beats single scans: plain
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
 SERVICE, GROWTH = 1 << 14, 4  # rows until bytes may be made anew; this number grows each time,
 # as ever fewer rows raise the k-th scores, and quantising costs as much as scanning 40 000 rows
-ENTRIES, MOST_CODES = 256, 256
+ENTRIES, MAX_CODES = 256, 256
 WORN = 1.02  # bytes are made anew once they could be finer by this factor
 
 
@@ -178,7 +178,7 @@ class PqBatch(Group):
     def __init__(self, queries: slice, tables: Float32) -> None:
         super().__init__(queries, tables)
         self.count = tables.shape[2]
-        self.table = panels(tables.reshape(-1, self.count))
+        self.table = in_panels(tables.reshape(-1, self.count), PANEL)
 
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""
@@ -218,7 +218,7 @@ class PqBatch(Group):
 
 def filters_one(n_codes: int) -> bool:
     """Return whether filtering the codes for one query beats plain scoring on this processor."""
-    return n_codes % CODES == 0 and pays()
+    return n_codes % CODES == 0 and beats_plain_scan()
 
 
 def ceilings(tables: Float32) -> Float64:
@@ -233,9 +233,9 @@ def ceilings(tables: Float32) -> Float64:
 
 
 def inverses(ceilings: Float64, kth: NDArray[np.floating]) -> Float64:
-    """Return 1 / Δ for k-th scores: ``ROOM`` steps reach from the ceiling to the k-th score."""
+    """Return 1 / Δ for k-th scores: ``BYTE_STEPS`` steps below the ceiling lie the k-th scores."""
     reach = ceilings - kth.astype(np.float64)
-    steps: Float64 = ROOM / np.where(reach > 0, reach, 1.0)
+    steps: Float64 = BYTE_STEPS / np.where(reach > 0, reach, 1.0)
     return steps
 
 
@@ -243,14 +243,14 @@ def _check(tables: Float32) -> None:
     """Refuse tables that cannot be scanned."""
     fits = (
         tables.ndim == 3
-        and 1 <= len(tables) <= MOST_CODES
+        and 1 <= len(tables) <= MAX_CODES
         and tables.shape[1] == ENTRIES
         and tables.shape[2] > 0
     )
     if not fits or tables.dtype != np.float32:
         found, expected = (
             f"{tables.dtype}{list(tables.shape)}",
-            f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}",
+            f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MAX_CODES}",
         )
         raise ShapeError(
             f"tables are {found}: expected {expected}. Fix: pass one column per query."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.saturating import (
     add_up_to_255,
     at_most,
@@ -28,7 +28,7 @@ from mercore.pipeline.topk_numba import ZERO, insert
 ENTRIES = 256  # per sub-quantizer
 PANEL = FLOAT32.count  # queries per vector of sums
 WIDE, NARROW = 64, 32  # queries per vector of bytes
-ROOM = 253  # Δ = D / 253: one below 254, the most below 255, for the rounding of ⌊D / Δ⌋
+BYTE_STEPS = 253  # Δ = D / 253: one below 254, the most below 255, for the rounding of ⌊D / Δ⌋
 MARGIN = 1 + 1e-9  # more than float64 can round here
 TILE = 1 << 12  # rows whose hits are rescored together, under older limits
 AHEAD = 1 << 8  # rows whose codes are prefetched
@@ -212,15 +212,15 @@ def reaching_of(fixed: int) -> Any:
         M = np.uint64(fixed if fixed else width)
         if wide:
             vectors, lanes = (load_64_bytes(limits, 0), zero_64_bytes()), np.uint64(WIDE)
-            return listed(codes, M, start, stop, table, vectors, lanes, rows, bits, at)
+            return list_hits(codes, M, start, stop, table, vectors, lanes, rows, bits, at)
         half_vectors, half_lanes = (load_32_bytes(limits, 0), zero_32_bytes()), np.uint64(NARROW)
-        return listed(codes, M, start, stop, table, half_vectors, half_lanes, rows, bits, at)
+        return list_hits(codes, M, start, stop, table, half_vectors, half_lanes, rows, bits, at)
 
     return reaching
 
 
 @jit(inline="always")
-def listed(
+def list_hits(
     codes: Any,
     M: Any,
     start: int,

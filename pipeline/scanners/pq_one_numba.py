@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
 from mercore.pipeline.simd.lookups import (
     ROW_OF_BYTE,
@@ -27,7 +27,7 @@ ORDER, ORDER_OF_TWO = np.array(ROW_OF_BYTE), np.array(ROW_OF_BYTE_OF_TWO)
 
 
 @jit
-def pays() -> bool:
+def beats_plain_scan() -> bool:
     """Return whether this filter is faster than plain scoring on this processor."""
     return bool(bytes_are_looked_up())
 

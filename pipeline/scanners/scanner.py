@@ -70,6 +70,6 @@ def joined(pairs: list[Pairs]) -> Pairs:
     return Pairs(queries, rows, bounds)
 
 
-def chosen(pairs: Pairs, kept: NDArray[np.bool_]) -> Pairs:
+def select_pairs(pairs: Pairs, kept: NDArray[np.bool_]) -> Pairs:
     """Return the pairs for which ``kept`` is true."""
     return Pairs(pairs.queries[kept], pairs.rows[kept], pairs.bounds[kept])

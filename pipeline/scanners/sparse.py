@@ -18,7 +18,7 @@ from mercore.pipeline.scanners.sparse_numba import (
     scan_one,
     widen_weights,
 )
-from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.simd.aligned import in_panels
 from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 18  # 7 MB of codes: they stay in L3 while each group of queries is scored
@@ -97,7 +97,7 @@ class QueryGroup:
     def __init__(self, queries: slice, table: Float32, *, alpha: int, int8: bool) -> None:
         self.queries = queries
         self.alone = table.shape[1] == 1
-        self.table = np.ascontiguousarray(table[:, 0]) if self.alone else panels(table)
+        self.table = np.ascontiguousarray(table[:, 0]) if self.alone else in_panels(table, PANEL)
         self._filter: QuantisedTable | PackedTable | None = None
         if int8 and self.alone and alpha == 8 and table.min() >= 0:
             self._filter = PackedTable(self.table)
@@ -132,16 +132,6 @@ def float32_weights(code: Mapping[str, NDArray[Any]]) -> Float32:
     if "scale" in code:
         return code["weights"].astype(np.float32) * code["scale"].astype(np.float32)[:, None]
     return np.asarray(code["weights"], np.float32)
-
-
-def panels(table: Float32) -> Float32:
-    """Return a table [m, Q] in the zero-padded panels of ``scan_batch``: [⌈Q / 16⌉, m, 16]."""
-    m, count = table.shape
-    out: Float32 = aligned((-(-count // PANEL), m, PANEL), np.float32)
-    for panel in range(len(out)):
-        columns = table[:, panel * PANEL : (panel + 1) * PANEL]
-        out[panel, :, : columns.shape[1]] = columns
-    return out
 
 
 def query_groups(

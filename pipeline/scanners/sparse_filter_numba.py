@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.sparse_layout import GROUP, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
 from mercore.pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
@@ -272,10 +272,10 @@ def reaching_of_eight(
         )
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
-                slot = listed(rows, bits, slot, i + np.uint64(j), hits)
+                slot = list_row(rows, bits, slot, i + np.uint64(j), hits)
     for i in range(fours, end):
         hits = row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
-        slot = listed(rows, bits, slot, i, hits)
+        slot = list_row(rows, bits, slot, i, hits)
     return slot - at
 
 
@@ -305,15 +305,15 @@ def half_reaching_of_eight(
         hits3 = half_row_of_eight(table, atoms, weights, i + three, fourth, leasts)
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
-                slot = listed(rows, bits, slot, i + np.uint64(j), hits)
+                slot = list_row(rows, bits, slot, i + np.uint64(j), hits)
     for i in range(fours, end):
         hits = half_row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
-        slot = listed(rows, bits, slot, i, hits)
+        slot = list_row(rows, bits, slot, i, hits)
     return slot - at
 
 
 @jit(inline="always")
-def listed(rows: Any, bits: Any, slot: int, row: Any, hits: np.uint64) -> int:
+def list_row(rows: Any, bits: Any, slot: int, row: Any, hits: np.uint64) -> int:
     """Put a row into ``slot`` of the list if it has hits; return the next free slot."""
     if hits:
         rows[slot] = row

@@ -7,7 +7,7 @@ up costs more than to score the rows that pass without it.
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.sparse_filter_numba import AHEAD
 from mercore.pipeline.scanners.sparse_numba import half_square, widened
 from mercore.pipeline.simd.bytes import look_up_eight, rows_reaching

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.compiling.first_use import before_scanning
 from mercore.pipeline.encode import encoder_of, spec_of
-from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.executor import Executor, QueryBatch
@@ -27,6 +27,7 @@ from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import Vectors, original_ids
+from mercore.stores.wording import option, setting
 
 MAX_BATCH = 1 << 16
 
@@ -71,23 +72,23 @@ class SearchSettings:
         if not 1 <= self.k <= rows:
             raise InputError(
                 f"k is out of range: found {self.k}, expected 1 to {rows}, the rows of the store. "
-                f"Fix: -k {min(100, rows)}"
+                f"Fix: {setting(k=min(100, rows))}"
             )
         if self.rerank is not None and not self.k <= self.rerank <= rows:
             raise InputError(
                 f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, "
                 "the rows of the store. "
-                f"Fix: --rerank {min(rows, 10 * self.k)}"
+                f"Fix: {setting(rerank=min(rows, 10 * self.k))}"
             )
         if not 1 <= self.batch <= MAX_BATCH:
             raise InputError(
                 f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Fix: "
-                "leave --batch out."
+                f"leave {option('batch')} out."
             )
         if self.threads < 1:
             raise InputError(
                 f"threads is out of range: found {self.threads}, expected 1 or more. Fix: leave "
-                "--threads out."
+                f"{option('threads')} out."
             )
 
 
@@ -183,8 +184,8 @@ def check_source(vectors: Vectors, store: CodeStore | OrderStore) -> None:
         raise InputError(
             f"{vectors.where} is not what {store.where} encodes: found vectors "
             f"{vectors.fingerprint}, "
-            f"expected {store.spec.source}. Fix: name the right vector store with --vectors, or "
-            "encode this one."
+            f"expected {store.spec.source}. Fix: name the right vector store with "
+            f"{option('vectors')}, or encode this one."
         )
 
 

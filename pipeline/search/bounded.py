@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS
-from mercore.pipeline.scanners.scanner import Pairs, chosen, joined
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
+from mercore.pipeline.scanners.scanner import Pairs, joined, select_pairs
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.collect import PairBudget, too_many
 from mercore.pipeline.search.exact_scorer import ExactScorer
@@ -17,7 +17,7 @@ from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 
 # seeds: 1 row in 64; of small stores more, up to 1 in 8
-SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8
+SEED_SHARE, SEED_ROWS, MIN_ROWS_PER_SEED = 64, 1 << 14, 8
 # seeds come from 8 parts; from 2 if 8 were over a third of all
 SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3
 WINDOW_PAIRS = 1 << 26  # pairs (query, row) whose bounds are compared before k-th scores are raised
@@ -49,7 +49,7 @@ class Bounded:
         self._claims = pairs_of(np.empty((self.nq, 0), np.int64))
         self._claimed_kth = np.full(self.nq, np.float32(-np.inf))
 
-    def seed_by_bounds(self) -> None:
+    def score_initial_topk_by_bounds(self) -> None:
         """Score the rows of greatest bounds in a sample from all over the store."""
         most = max(FEW_PARTS, self.scorer.vectors.parts // READ_SHARE)
         parts, first_rows = seed_parts(self.codes.parts, self._part_rows, self.codes.rows, most)
@@ -65,13 +65,13 @@ class Bounded:
         self._remember(rows, queries)
         self._first_share = FIRST_SHARE
 
-    def seed(self, lists: NDArray[np.int64]) -> None:
+    def score_initial_topk(self, lists: NDArray[np.int64]) -> None:
         """Score the given rows of each query, int64[nq, R], no row twice, −1 for none."""
         rows, queries = pairs_of(lists)
         self.scored.add(queries, rows, self.batch.scores(rows, queries))
         self._remember(rows, queries)
 
-    def trust(self, lists: NDArray[np.int64], kth: Float32) -> None:
+    def accept_thresholds(self, lists: NDArray[np.int64], kth: Float32) -> None:
         """Take claimed k-th scores as thresholds until the claimed rows are scored.
 
         So the rows are fetched once. A query whose claim proves too high is given up at the end.
@@ -129,7 +129,9 @@ class Bounded:
         """Score the pairs of a window: the greatest bounds first, then those that still reach."""
         first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
         known = self._known(pairs, first, end)
-        pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
+        pairs = joined(
+            [self._claimed(first, end), select_pairs(pairs, ~known) if known.any() else pairs]
+        )
         fetched = np.zeros(end - first, np.bool_)
         fetched[pairs.rows - first] = True
         distinct = np.flatnonzero(fetched)
@@ -148,20 +150,20 @@ class Bounded:
             )
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
-        score(chosen(pairs, ahead))
+        score(select_pairs(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
         self.failing |= too_many(
             np.bincount(pairs.queries[left], minlength=self.nq), end - first, self.budget
         )
-        score(chosen(pairs, left & ~self.failing[pairs.queries]))
+        score(select_pairs(pairs, left & ~self.failing[pairs.queries]))
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
 
     def _claimed(self, first: int, end: int) -> Pairs:
         """Return the claimed pairs of rows [first, end), with bounds of ∞: they come first."""
         rows, queries = self._claims
-        here = slice(*np.searchsorted(rows, [first, end]))
-        return Pairs(queries[here], rows[here], np.full(len(rows[here]), np.inf, np.float32))
+        window = slice(*np.searchsorted(rows, [first, end]))
+        return Pairs(queries[window], rows[window], np.full(len(rows[window]), np.inf, np.float32))
 
     def _few(self, pairs: Pairs, some: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Keep those of some pairs whose query has few of them: equal bounds may make them many."""
@@ -173,8 +175,8 @@ class Bounded:
         rows = self.scorer.vectors.rows
         # a fast test, by the row alone: most rows are seeds of no query
         seeded = np.zeros(end - first, np.bool_)
-        here = slice(*np.searchsorted(self._seed_rows, [first, end]))
-        seeded[self._seed_rows[here] - first] = True
+        window = slice(*np.searchsorted(self._seed_rows, [first, end]))
+        seeded[self._seed_rows[window] - first] = True
         known = seeded[pairs.rows - first]
         some = np.flatnonzero(known)
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
@@ -202,7 +204,7 @@ def seed_parts(
 ) -> tuple[list[int], int]:
     """Return at most ``most`` parts from all over a store, and the number of seeds from each."""
     count = min(parts, SEED_PARTS, most)
-    each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)
+    each = -(-max(min(SEED_ROWS, rows // MIN_ROWS_PER_SEED), rows // SEED_SHARE, 1) // count)
     return [number * parts // count for number in range(count)], min(each, part_rows)
 
 

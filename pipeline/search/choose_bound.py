@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
+from mercore.pipeline.compiling.first_use import before_choosing_bound
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
@@ -20,9 +21,8 @@ from mercore.pipeline.encoders.bounds.sample import (
     sample_shares,
 )
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
-from mercore.pipeline.first_use import before_choosing_bound
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.pipeline.search.costs import Search, by_bounds
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather
@@ -80,7 +80,7 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
             + 256 * pca.row
             + read
         )
-    kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
+    kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MAX_ROW_BYTES))
     specs = (kpca, bins) if kernel.ranking.term_bound else (kpca,)
     sample = (SAMPLE + QUERIES) * (
         dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks
@@ -149,7 +149,7 @@ def _bounds(
     rng = np.random.default_rng(random_state)
     training = gather(vectors, draw_rows(rng, vectors.rows, min(bins.n_training, vectors.rows)))
     pairs = near_pairs(kernel, training)
-    counts = sorted({min(count, vectors.dims) for count in (*GROUPS, MOST_BYTES)}, reverse=True)
+    counts = sorted({min(count, vectors.dims) for count in (*GROUPS, MAX_ROW_BYTES)}, reverse=True)
     for groups in learn_groups(*pairs, counts):
         spec, model = replace(bins, n_groups=len(groups)), grouping(groups, *pairs)
         yield spec, model, sample_shares(spec.encoder(kernel, model), Sample(rows, scores))

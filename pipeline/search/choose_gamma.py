@@ -8,6 +8,7 @@ from mercore.pipeline.kernels import KINDS, canonical_name, make_kernel
 from mercore.pipeline.kernels.transform import ExpChi2
 from mercore.stores.errors import InputError
 from mercore.stores.vectors import Vectors, gather
+from mercore.stores.wording import setting
 
 SAMPLE = 1000  # rows whose distances to one another are measured
 DIGITS = 4  # of γ: more would be noise of the sample
@@ -30,7 +31,7 @@ def median_gamma(vectors: Vectors, name: str) -> float:
     if not median > 0:
         raise InputError(
             f"gamma median is 1 / the median distance of rows, which is 0 in {vectors.where}. "
-            "Fix: --gamma 1"
+            f"Fix: {setting(gamma=1)}"
         )
     return float(f"{1 / median:.{DIGITS}g}")
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.pipeline.compiling.first_use import before_scanning
 from mercore.pipeline.encoders import Encoder, EncoderSpec
 from mercore.pipeline.encoders.encoder import Model, draw_rows
-from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.measures.recall import texmex_recall

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.parallel import over_parts
-from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.scanner import Bounds, Pairs, joined
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 

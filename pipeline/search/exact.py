@@ -44,14 +44,14 @@ class ExactSearch:
     def executor(self) -> Executor:
         """The executor of the search."""
         scorer = self.scorer
-        here = ThreadExecutor(
+        local = ThreadExecutor(
             kernel=scorer.kernel,
             threads=scorer.threads,
             batches=self.batches,
             vectors=scorer.vectors,
             codes=self.bounds,
         )
-        return self.remote or here
+        return self.remote or local
 
     def share(self) -> "ExactSearch":
         """Return the search of the next batch: it has a share of the threads."""
@@ -94,11 +94,11 @@ class ExactSearch:
             self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k
         )
         if seeds is None:
-            bounded.seed_by_bounds()
+            bounded.score_initial_topk_by_bounds()
         elif least is None:
-            bounded.seed(seeds)
+            bounded.score_initial_topk(seeds)
         else:
-            bounded.trust(seeds, least)
+            bounded.accept_thresholds(seeds, least)
         bounded.scan()
         return self._completed(bounded, again=True)
 
@@ -130,7 +130,7 @@ class ExactSearch:
         if again and not failing.all():
             batch = self.executor.batch(bounded.batch.queries[failing], beta=self.beta)
             second = Bounded(self.scorer, bounded.codes, batch, k)
-            second.seed(bounded.scored.top_k.ids[failing])
+            second.score_initial_topk(bounded.scored.top_k.ids[failing])
             second.scan()
             others = self._completed(second, again=False)
         else:

@@ -4,19 +4,21 @@ Threads of this process fulfil it (``thread_executor``), and so do the workers o
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.search.answers import ExactAnswers
-from mercore.pipeline.search.collect import Collected, PairBudget
-from mercore.pipeline.search.rerank import Threshold
-from mercore.pipeline.topk import TopK
+
+if TYPE_CHECKING:  # numba takes a while to load
+    from mercore.pipeline.search.answers import ExactAnswers
+    from mercore.pipeline.search.collect import Collected, PairBudget
+    from mercore.pipeline.search.rerank import Threshold
+    from mercore.pipeline.topk import TopK
 
 Ids = NDArray[np.int64]
-ScorePairs = Callable[[Ids, Ids, Threshold], Float64]
+ScorePairs = Callable[[Ids, Ids, "Threshold"], Float64]
 
 
 class QueryBatch(Protocol):
@@ -30,15 +32,15 @@ class QueryBatch(Protocol):
         """The raw queries, dtype[nq, d]."""
         ...
 
-    def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
+    def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> "TopK":
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         ...
 
-    def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
+    def collect(self, parts: Sequence[int], least: Float32, budget: "PairBudget") -> "Collected":
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         ...
 
-    def nearest(self, k: int) -> TopK:
+    def nearest(self, k: int) -> "TopK":
         """Return each query's top k among all vectors by the true kernel, float64."""
         ...
 
@@ -65,9 +67,9 @@ class QueryBatch(Protocol):
 
 
 class SingleWorker(Protocol):
-    """One worker of an executor that searches for whole batches of queries."""
+    """One worker of an executor, which searches for complete batches of queries."""
 
-    def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
+    def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> "TopK":
         """Return the top k of each query, as ``batch_search.answer`` does."""
         ...
 
@@ -79,7 +81,7 @@ class SingleWorker(Protocol):
         beta: float,
         seeds: Ids | None,
         least: Float32 | None,
-    ) -> ExactAnswers:
+    ) -> "ExactAnswers":
         """Return the exact answers, as ``ExactSearch.prove`` does."""
         ...
 

@@ -14,7 +14,7 @@ from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
 # of a block: in float64 it stays in the processor's cache
-BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64
+BLOCK_BYTES, MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 1 << 20, 1024, 64
 
 
 class RowsBatch:
@@ -63,7 +63,7 @@ def search_parts(
 
 def block_rows(dims: int) -> int:
     """Return the number of rows to score at a time."""
-    return max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (8 * dims)))
+    return max(MIN_BLOCK_ROWS, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (8 * dims)))
 
 
 def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) -> None:

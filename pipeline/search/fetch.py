@@ -26,9 +26,11 @@ def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
     def work(parts: Iterator[int]) -> None:
         for part in parts:
             first, last = vectors.bounds(part)
-            here = slice(*np.searchsorted(rows, [first, last]))
+            wanted = slice(*np.searchsorted(rows, [first, last]))
             # mode="clip": otherwise numpy copies the output to a buffer
-            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here], mode="clip")
+            np.take(
+                vectors.read_part(part), rows[wanted] - first, axis=0, out=out[wanted], mode="clip"
+            )
 
     parts = rows // vectors.part_rows
     over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
@@ -66,8 +68,8 @@ class RowCache:
         missing = np.ones(len(rows), np.bool_)
         for cached, values in self._cached:
             positions = np.minimum(np.searchsorted(cached, rows), len(cached) - 1)
-            here = missing & (cached[positions] == rows)
-            out[here] = values[positions[here]]
-            missing &= ~here
+            known = missing & (cached[positions] == rows)
+            out[known] = values[positions[known]]
+            missing &= ~known
         out[missing] = fetch(self._vectors, rows[missing], threads=self._threads)
         return out

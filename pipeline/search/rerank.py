@@ -97,7 +97,7 @@ def scores_of_pairs(
     ends = np.searchsorted(ascending, starts)
 
     def work(parts: Iterator[int]) -> None:
-        best = None if k is None else Best(prepared, k)
+        best = None if k is None else TopKPrefilter(prepared, k)
         for part in parts:
             first, here = int(starts[part]), slice(ends[part], ends[part + 1])
             values, places = vectors.read_part(part), order[here]
@@ -111,7 +111,7 @@ def scores_of_pairs(
     return scores
 
 
-class Best:
+class TopKPrefilter:
     """The float32 scores of the k best pairs of each query so far, to leave out hopeless pairs."""
 
     def __init__(self, prepared: Prepared, k: int) -> None:
@@ -138,7 +138,7 @@ class Best:
 
 
 def float32_slack(prepared: Prepared, dims: int, kth: NDArray[np.floating]) -> Float64:
-    """Return how far the float32 score of one of the k best may be below the k-th float32 score."""
+    """Return the most by which one of the k best is below the k-th score in float32."""
     assert prepared.prefilter is not None
     return 2 * prepared.prefilter.error_at(kth) + prepared.kernel.slack(dims, kth)
 

@@ -23,7 +23,7 @@ from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 FIRST_PARTS = 16  # the sample is taken from at least 16 parts, and from at least one part in 16
 DEVIATIONS = 4  # standard deviations by which the sample may hold more of the best rows
-FEWEST = 64  # rows per entry of a list: in smaller stores the sample costs more than it saves
+MIN_ROWS_PER_ENTRY = 64  # of a list: in smaller stores the sample costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ class FirstPass(NamedTuple):
 def _first_pass(
     codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
 ) -> FirstPass | None:
-    """Return what to scan first for k of the scanned rows, or None if that does not pay."""
+    """Return the sample to scan first for k rows, or None if a sample costs more than it saves."""
     (parts, rows), store = scanned, codes.store.store
     most = store.layout.part_rows if rows is None else min(rows, store.layout.part_rows)
     every, step = len(parts) * most, max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
     if not store.is_local:  # its parts are read twice
         step = FIRST_PARTS
-    if k <= LONGEST_SORTED or every < FEWEST * k or step > len(parts):
+    if k <= LONGEST_SORTED or every < MIN_ROWS_PER_ENTRY * k or step > len(parts):
         return None
     # A larger sample costs insertions of its own; a smaller one gives a lower score, which costs
     # insertions in the scan of all rows. Both together are fewest about here.

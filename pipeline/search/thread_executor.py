@@ -30,7 +30,7 @@ AHEAD_BYTES = 1 << 28  # of vectors, at most, that the system reads while codes 
 def shares(batches: int, threads: int) -> list[int]:
     """Return the number of threads of each batch.
 
-    A thread takes a whole batch where it can, as little of that work waits for other threads. The
+    A thread takes a complete batch where it can: little of that work waits for other threads. The
     last batches, too few for all threads, share them out.
     """
     last = batches % threads

@@ -297,7 +297,7 @@ INT32X16 = ir.VectorType(INT32, FLOAT32.count)
 MANTISSA_BITS, EXPONENT_OF_ONE, SQRT_HALF = 23, 127, 0x3F3504F3  # of a float32; bits of √½
 
 
-def chosen(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
+def select_by(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
     """Return the intrinsic that takes x where the mask of x and y is set, and y elsewhere."""
 
     def choose(_typing: Any, x: Any, y: Any) -> Typed:
@@ -311,8 +311,8 @@ def chosen(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
 
 subtract = binary("sub", "fsub")
 divide = binary("sdiv", "fdiv")
-lesser = chosen(lambda builder, x, y: builder.fcmp_ordered("<", x, y))
-greater = chosen(lambda builder, x, y: builder.fcmp_ordered(">", x, y))
+lesser = select_by(lambda builder, x, y: builder.fcmp_ordered("<", x, y))
+greater = select_by(lambda builder, x, y: builder.fcmp_ordered(">", x, y))
 
 
 @intrinsic

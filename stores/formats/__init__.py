@@ -14,7 +14,6 @@ from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout
 from mercore.stores.formats.npz import open_npz
 from mercore.stores.formats.source import RowRange, Source, parse_rows
 from mercore.stores.formats.streams import GZIP, STDIN, Stream, StreamSource, open_gzip, open_stdin
-from mercore.stores.formats.zarr_array import METADATA, open_zarr
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
@@ -221,6 +220,8 @@ def _open_folder(
     path: str, member: str | None, span: tuple[int, int | None], *, ingesting: bool
 ) -> Source:
     """Open a folder: a Zarr array, or Parquet or Arrow files, or images."""
+    from mercore.stores.formats.zarr_array import METADATA, open_zarr  # takes a while to load
+
     if any((Path(path) / name).exists() for name in METADATA):
         return _ranged(open_zarr(path), span)
     tables = sorted(

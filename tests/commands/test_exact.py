@@ -20,7 +20,7 @@ from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
-from mercore.pipeline.encoders.pq import PqSpec, Quantizer
+from mercore.pipeline.encoders.pq import PqParams, PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
@@ -185,7 +185,7 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         for name in (*general, *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
             true_kernel, spec = make_kernel(kernel, gamma=GAMMA.get(kernel)), SMALL[name]
-            if isinstance(spec, Quantizer) and kernel == "inner_product":
+            if isinstance(spec, PqParams) and kernel == "inner_product":
                 spec = replace(spec, metric="product")
             make_codes(bounds, vectors, true_kernel, spec, part_rows=40)
             ids, _ = exact(bounds, tmp_path / "queries.npy")

@@ -24,7 +24,7 @@ from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
-from mercore.pipeline.scanners.bounds.grid import GridBounds
+from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.rows import SourceVectors
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
@@ -144,7 +144,7 @@ def bounds_of(encoder: BoundEncoder, rows: Block, queries: Block) -> NDArray[np.
     """The bounds, float32[nq, n]."""
     encoder.prepare_encoding()
     scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
-    if isinstance(scanner, GridBounds):
+    if isinstance(scanner, PqBoundScanner):
         return scanner.bounds(columns).T
     assert isinstance(scanner, BoundScanner)
     codes, terms = (columns[name] for name in scanner.names)
@@ -242,7 +242,7 @@ def test_of_rows_beyond_those_that_a_model_of_axes_bounds(name: str) -> None:
         return
     huge = np.full((3, 16), 3e38, np.float32)
     scanner = encoder.bound_scanner(np.concatenate([huge, queries]))
-    assert isinstance(scanner, GridBounds)
+    assert isinstance(scanner, PqBoundScanner)
     pairs, _ = scanner.collect(
         encoder.encode(huge), 0, np.zeros(len(queries) + 3, np.float32), never
     )
@@ -357,7 +357,7 @@ def test_codes_list_all_pairs_that_reach(kernel: str, spec: Any, beta: float) ->
     encoder = Bound(make_kernel(kernel), lambda *_: spec).encoder(rows[:3000], 1)
     encoder.prepare_encoding()
     scanner, columns = encoder.bound_scanner(queries, beta), encoder.encode(rows)
-    assert isinstance(scanner, GridBounds)
+    assert isinstance(scanner, PqBoundScanner)
     bounds = scanner.bounds(columns).T
     assert (columns["cell"][-3:] == OUTSIDE).all() or kernel == "chi2"
     below = bounds - np.float32(2.5e-7) * np.maximum(np.abs(bounds), 1e-30)  # without rounding up
@@ -383,7 +383,7 @@ def test_codes_give_a_query_of_too_many_up() -> None:
     encoder = Bound(make_kernel("euclidean"), quantised("distance")).encoder(rows, 8)
     encoder.prepare_encoding()
     scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
-    assert isinstance(scanner, GridBounds)
+    assert isinstance(scanner, PqBoundScanner)
     bounds = scanner.bounds(columns).T
     least = np.sort(bounds, axis=1)[:, -50].astype(np.float32)
     least[[7, 66]] = -np.inf

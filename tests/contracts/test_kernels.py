@@ -221,7 +221,7 @@ class TestKernel:
             case,
             rows,
             f"query 1001 is all zero: found {shown}, but kernel {case.said} needs a non-zero row. "
-            "Fix: mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others.",
+            "Fix: mercore.ingest(drop_zero_rows=True) drops such rows and keeps the ids of the others.",
         )
 
     def test_the_spec_makes_the_kernel_again(self, case: Case) -> None:
@@ -267,39 +267,38 @@ class TestKernel:
             {},
             "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, "
             "intersection, jensen_shannon, "
-            "exp_chi2, rbf, euclidean, inner_product. Fix: --kernel chi2",
+            'exp_chi2, rbf, euclidean, inner_product. Fix: kernel="chi2"',
         ),
         (
             "rbf",
             {},
-            "kernel rbf needs a gamma: found none. Fix: --gamma median, which is 1 / (median "
+            'kernel rbf needs a gamma: found none. Fix: gamma="median", which is 1 / (median '
             "squared distance), or a number.",
         ),
         (
             "chi2",
             {"gamma": 1.0},
-            "kernel chi2 takes no gamma: found 1.0. Fix: leave --gamma out, or use exp_chi2 or "
-            "rbf.",
+            "kernel chi2 takes no gamma: found 1.0. Fix: leave gamma out, or use exp_chi2 or rbf.",
         ),
         (
             "rbf",
             {"gamma": 0.0},
-            "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Fix: --gamma 1",
+            "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Fix: gamma=1",
         ),
         (
             "rbf",
             {"gamma": 1e31},
-            "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Fix: --gamma 1",
+            "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Fix: gamma=1",
         ),
         (
             "chi2",
             {"transform": float("nan")},
-            "transform is out of range: found nan, expected 1e-30 to 1e+30. Fix: --transform 1",
+            "transform is out of range: found nan, expected 1e-30 to 1e+30. Fix: transform=1",
         ),
         (
             "chi2",
             {"transform": -2.0},
-            "transform is out of range: found -2.0, expected 1e-30 to 1e+30. Fix: --transform 1",
+            "transform is out of range: found -2.0, expected 1e-30 to 1e+30. Fix: transform=1",
         ),
     ],
 )

@@ -136,7 +136,7 @@ class TestRawKernel:
             make_kernel(kernel.name, transform=2.0)
         assert str(refusal.value) == (
             f"kernel {kernel.name} takes no transform, which needs K(x, x) = 1: found 2.0. Fix: "
-            "leave --transform out."
+            "leave transform out."
         )
 
 

@@ -1,7 +1,5 @@
 """Options make specs: they are read from the specs' fields, and none that is given is ignored."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -111,21 +109,6 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
     texts = {option: str(getattr(offered[option], "help", "")) for option in OPTIONS}
     assert texts["landmarks"] == "Rows M that kernel PCA learns from."
     assert texts[SEED] == "Seed of every random choice. [default: 0]"
-
-
-@pytest.mark.parametrize(
-    "words", [("--version",), ("--help",), ("encode", "--help"), ("search", "--help")]
-)
-def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
-    code = "import sys\nfrom mercore.jobs.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-    code += (
-        "    found = {'numba', 'zarr', 'scipy', 'dask'} & set(sys.modules)\n    "
-        "print('heavy:', *found)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.endswith("heavy:\n"), (done.stdout[-200:], done.stderr)
 
 
 def test_a_text_describes_a_spec() -> None:

@@ -344,50 +344,49 @@ def refused(call: Callable[[], object], message: str) -> None:
         (
             {"n_atoms": 0},
             600,
-            "atoms is out of range: found 0, expected 1 to 600 rows in the store. Fix: --atoms 600",
+            "atoms is out of range: found 0, expected 1 to 600 rows in the store. Fix: atoms=600",
         ),
         (
             {"n_atoms": 601},
             600,
-            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Fix: "
-            "--atoms 600",
+            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Fix: atoms=600",
         ),
         (
             {"n_atoms": 65537},
             10**6,
             "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. "
-            "Fix: --atoms 1024",
+            "Fix: atoms=1024",
         ),
         (
             {"n_atoms": 4, "n_nonzero_coefs": 5},
             600,
-            "sparsity is out of range: found 5, expected 1 to 4. Fix: --sparsity 4",
+            "sparsity is out of range: found 5, expected 1 to 4. Fix: sparsity=4",
         ),
         (
             {"n_atoms": 600, "n_nonzero_coefs": 257},
             600,
-            "sparsity is out of range: found 257, expected 1 to 256. Fix: --sparsity 8",
+            "sparsity is out of range: found 257, expected 1 to 256. Fix: sparsity=8",
         ),
         (
             {"n_atoms": 9, "n_nonzero_coefs": 0},
             600,
-            "sparsity is out of range: found 0, expected 1 to 9. Fix: --sparsity 8",
+            "sparsity is out of range: found 0, expected 1 to 9. Fix: sparsity=8",
         ),
         (
             {"n_atoms": 9, "weights": "int4"},
             600,
             "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: "
-            "--weights int8",
+            'weights="int8"',
         ),
         (
             {"n_atoms": 9, "pursuit": "mp"},
             600,
-            "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: --pursuit ormp",
+            "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: pursuit=\"ormp\"",
         ),
         (
             {"n_atoms": 9, "random_state": -1},
             600,
-            "random_state must not be negative: found -1. Fix: --random-state 0",
+            "random_state must not be negative: found -1. Fix: random_state=0",
         ),
     ],
 )
@@ -406,7 +405,7 @@ def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
 def test_parts_out_of_range_are_refused(vectors: VectorStore, part_rows: int) -> None:
     message = (
         f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Fix: "
-        "leave --part-rows out."
+        "leave part_rows out."
     )
     refused(lambda: plan_encode(vectors, kernel_of("chi2"), SPEC, part_rows=part_rows), message)
 
@@ -430,7 +429,7 @@ def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(
         plan_encode(vectors, kernel_of(name), spec)
         return
     fix = (
-        "mercore ingest --drop-zero-rows"
+        "mercore.ingest(drop_zero_rows=True)"
         if what == "all-zero"
         else "clean the source and ingest it again"
     )

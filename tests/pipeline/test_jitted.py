@@ -17,8 +17,8 @@ from mercore.pipeline.ingest import row_digests
 from mercore.pipeline.ingest_numba import hash_rows
 from mercore.pipeline.kernels import pair_sums_numba, terms_numba
 from mercore.pipeline.kernels.pair_sums_numba import TILE
-from mercore.pipeline.scanners.sparse import panels
-from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
+from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one
+from mercore.pipeline.simd.aligned import in_panels
 from mercore.pipeline.topk import TopK, merge, top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests.independent import reference
@@ -93,7 +93,7 @@ def test_log2_of_powers_of_two_is_exact_and_of_infinity_1024() -> None:
 def cross(terms: str, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any]:
     out = np.full((len(X), len(Y)), np.nan, X.dtype)
     with as_the_machine_does():
-        pair_sums_numba.cross(
+        pair_sums_numba.sum_terms(
             getattr(terms_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out
         )
     return out
@@ -306,7 +306,7 @@ def batch_scan(codes: Codes, table: Singles, k: int, threshold: int) -> tuple[Si
     """Scan two blocks for all queries at once."""
     scores, ids = empty_best(table.shape[1], k, "float32")
     for block, first in blocks_of(codes, threshold):
-        scan_batch(*block, panels(table), first, scores, ids)
+        scan_batch(*block, in_panels(table, PANEL), first, scores, ids)
     return scores, ids
 
 

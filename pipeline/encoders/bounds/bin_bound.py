@@ -28,14 +28,15 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_random_state,
     check_range,
+    declare_option,
     draw_rows,
-    option,
     read_rows,
     shrunk,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
-from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
@@ -56,7 +57,7 @@ class BinBoundSpec(EncoderSpec):
     version: int = 1
     n_groups: int = field(
         default=Default(64),
-        metadata=option("groups", "Groups of bins that are added together, one byte each."),
+        metadata=declare_option("groups", "Groups of bins that are added together, one byte each."),
     )
     n_training: int = field(default=8192, metadata=TRAINING_ROWS)
 
@@ -78,7 +79,7 @@ class BinBoundSpec(EncoderSpec):
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_groups=shrunk(self.n_groups, dims))
 
@@ -89,13 +90,16 @@ class BinBoundSpec(EncoderSpec):
             raise InputError(
                 f"bin-bound needs a sum over bins: found kernel {kernel.name}, expected "
                 f"{names}, or a transform. "
-                "Fix: --encoder kpca-bound"
+                f"Fix: {setting(encoder='kpca-bound')}"
             )
         most, why = min(
-            (vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more")
+            (vectors.dims, ", the bins"),
+            (MAX_ROW_BYTES, ", for an int32 holds the sums of no more"),
         )
-        check_range("groups", self.n_groups, (1, most), f"--groups {min(64, most)}", why=why)
-        check_range("training rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
+        check_range("groups", self.n_groups, (1, most), setting(groups=min(64, most)), why=why)
+        check_range(
+            "training rows", self.n_training, (2, 1 << 20), f"leave {option('training_rows')} out."
+        )
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:

@@ -50,8 +50,8 @@ def cells_of(model: Model, errors: Float64, apart: Float64) -> NDArray[np.uint8]
     slab = slab_of(slabs, apart)
     step = np.empty(len(errors), np.int64)
     for number, edges in enumerate(steps):
-        here = slab == number
-        step[here] = np.searchsorted(edges, errors[here])
+        in_slab = slab == number
+        step[in_slab] = np.searchsorted(edges, errors[in_slab])
     inside = (apart >= slabs[0]) & (apart <= slabs[-1]) & (step < steps.shape[1])
     return np.where(inside, slab * steps.shape[1] + step, OUTSIDE).astype(np.uint8)
 
@@ -76,6 +76,6 @@ def slab_of(ends: Float64, apart: Float64) -> NDArray[np.int64]:
     return np.asarray(np.searchsorted(ends[1:-1], apart, side="right"), np.int64)
 
 
-def _some(here: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _some(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the rows of a slab, or all rows if it has none."""
-    return here if here.any() else np.ones_like(here)
+    return mask if mask.any() else np.ones_like(mask)

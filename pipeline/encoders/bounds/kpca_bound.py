@@ -23,7 +23,7 @@ from mercore.pipeline.encoders.encoder import (
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
     MAX_LANDMARKS,
-    Landmarks,
+    KpcaParams,
     gram_matrix,
     principal_components,
     random_rotation,
@@ -38,14 +38,14 @@ LEAST_EIGENVALUE = 1e-3  # a smaller component explains less than it adds to the
 LEAST_SCALE = 2.0**-20  # of a row's bytes, so that a float16 holds it
 U = 2.0**-53
 BIAS = 128  # added to the bytes of a row, which are unsigned; those of a query are signed
-MOST = 127
+MAX_BYTE = 127
 NEAR_ROWS, NEAR = 4096, 32  # rows of a sample, and nearest rows of each sample query
 QUANTILES = 257
 BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaBoundSpec(Landmarks):
+class KpcaBoundSpec(KpcaParams):
     """Rows as E coordinates, one byte each, and five numbers for an upper bound."""
 
     name: str = "kpca-bound"
@@ -183,9 +183,9 @@ class Projected(BoundEncoder):
         """Return the bytes v + 128 of rows, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up."""
         points = self._coordinates(rows)
         values = points.centred
-        scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(
-            np.float64
-        )
+        scale = float16_above(
+            np.maximum(np.abs(values).max(axis=1) / MAX_BYTE, LEAST_SCALE)
+        ).astype(np.float64)
         whole = np.rint(values / scale[:, None])
         rounded = whole * scale[:, None]
         lost = norms_above(values - rounded)
@@ -198,9 +198,9 @@ class Projected(BoundEncoder):
 
         points = self._coordinates(queries)
         values = points.centred
-        step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(
-            np.float64
-        )
+        step = float32_above(
+            np.maximum(np.abs(values).max(axis=1) / MAX_BYTE, LEAST_SCALE**2)
+        ).astype(np.float64)
         whole = np.rint(values / step[:, None])
         lost = norms_above(values - whole * step[:, None])
         along = points.along + float(self._centre @ self._centre)

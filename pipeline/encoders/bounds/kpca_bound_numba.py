@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.vectors import (
     FLOAT64,
     add,

@@ -31,13 +31,14 @@ from mercore.pipeline.encoders.encoder import (
 from mercore.pipeline.encoders.kpca import COMPONENTS, random_rotation
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
     from mercore.stores.vectors import Vectors
 
 U = 2.0**-53
-BIAS, MOST = 128, 127  # added to the bytes of a row; the greatest byte of a query
+BIAS, MAX_BYTE = 128, 127  # added to the bytes of a row; the greatest byte of a query
 LEAST_SCALE = 2.0**-100
 MAX_COMPONENTS = 1 << 12
 BLOCK_ROWS = 256
@@ -84,14 +85,16 @@ class PcaBoundSpec(EncoderSpec):
         if kernel.normalised:
             raise InputError(
                 f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. "
-                "Fix: --encoder kpca-bound"
+                f"Fix: {setting(encoder='kpca-bound')}"
             )
         super().check_kernel(kernel)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range; components beyond the dimensions are zero."""
-        check_range("components", self.n_components, (1, MAX_COMPONENTS), "--components 64")
-        check_range("training rows", self.n_training, (1, 1 << 20), "leave --training-rows out.")
+        check_range("components", self.n_components, (1, MAX_COMPONENTS), setting(components=64))
+        check_range(
+            "training rows", self.n_training, (1, 1 << 20), f"leave {option('training_rows')} out."
+        )
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
@@ -103,7 +106,7 @@ class PcaBoundSpec(EncoderSpec):
         return self.turned(self.learn(vectors, kernel), kernel)
 
     def learn(self, vectors: "Vectors", kernel: Kernel) -> "Principal":
-        """Return what the bounds of at most E components share."""
+        """Return the centre, the axes and the sample that bounds of at most E components share."""
         rng = np.random.default_rng(self.random_state)
         count = min(self.n_training, vectors.rows)
         rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))
@@ -264,8 +267,8 @@ def _steps(points: Float64) -> tuple[Float64, Float64]:
     """
     largest = np.abs(points).max(axis=1)
     largest = np.where(largest < math.sqrt(LARGEST), largest, 0)
-    step = float32_above(np.maximum(largest / MOST, LEAST_SCALE)).astype(np.float64)
-    return step, np.clip(np.rint(points / step[:, None]), -MOST, MOST)
+    step = float32_above(np.maximum(largest / MAX_BYTE, LEAST_SCALE)).astype(np.float64)
+    return step, np.clip(np.rint(points / step[:, None]), -MAX_BYTE, MAX_BYTE)
 
 
 def _beyond(squared: Float64, own: Float64) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from mercore.pipeline.kernels.sums import SumKernel
 UNIT_ERROR = 1e-12  # more than float64 can round in a prepared row of norm 1
 
 
-class Points(NamedTuple):
+class EmbeddedRows(NamedTuple):
     """Points float64[b, E] and, for each, what it leaves out: R, a norm, or 0, float64[b].
 
     ``error`` float64[b] bounds the distance of a point from the true one: ∞ if nothing does.
@@ -31,22 +31,22 @@ class Points(NamedTuple):
     error: Float64
 
 
-class Space(Protocol):
+class BoundedEmbedding(Protocol):
     """The map of raw rows to points.
 
     ``apart_error`` bounds the error of R where that of the point is finite. ``form`` says what R
-    is: see ``GridBounds``.
+    is: see ``PqBoundScanner``.
     """
 
     form: str
     apart_error: float
 
-    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> EmbeddedRows:
         """Return the points of raw rows; none depends on its block."""
         ...
 
 
-class KernelSpace:
+class KernelEmbedding:
     """Kernel PCA in float64: x̃ and R² = 1 − ‖x̃‖² (Bourrier et al. 2015, Eq. 11 and 21).
 
     Parameters
@@ -65,16 +65,16 @@ class KernelSpace:
         self._landmarks = np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
         self._panels, self._width = projection_panels(projection), projection.shape[1]
 
-    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> EmbeddedRows:
         """Return x̃ and R of raw rows."""
         prepared = self.kernel.prepare(rows, first=first, label=label)
         values = self.kernel.landmark_values(prepared, self._landmarks)
         points = projected(values, self._panels)[:, : self._width]
         left = np.maximum(1 - np.square(points).sum(axis=1), 0)
-        return Points(points, np.sqrt(left), np.full(len(points), self._error))
+        return EmbeddedRows(points, np.sqrt(left), np.full(len(points), self._error))
 
 
-class RowSpace:
+class RowEmbedding:
     """Prepared rows themselves; for inner products with their norms, rounded up."""
 
     apart_error = 0.0
@@ -84,14 +84,14 @@ class RowSpace:
         as_it_is = isinstance(kernel, SumKernel) and kernel.scaling == "AS_IT_IS"
         self._error = 0.0 if as_it_is else UNIT_ERROR
 
-    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> EmbeddedRows:
         """Return the prepared rows."""
         points = self.kernel.prepare(rows, first=first, label=label)
         apart = norms_above(points) if self.form == "norm" else np.zeros(len(points))
-        return Points(points, apart, np.full(len(points), self._error))
+        return EmbeddedRows(points, apart, np.full(len(points), self._error))
 
 
-class PcaSpace:
+class PcaEmbedding:
     """Principal components of prepared rows, a = Pᵀ(x − c), and R = √(‖x − c‖² − ‖a‖²).
 
     Errors grow with ‖x − c‖. So rows with a greater one than ``largest`` have no bound; for the
@@ -113,7 +113,7 @@ class PcaSpace:
         self._mean, projection = model["mean"], model["projection"]
         self._panels, self._width = projection_panels(projection), projection.shape[1]
 
-    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> EmbeddedRows:
         """Return a and R of raw rows."""
         centred = self.kernel.prepare(rows, first=first, label=label) - self._mean
         points = projected(centred, self._panels)[:, : self._width]
@@ -123,4 +123,4 @@ class PcaSpace:
         else:
             apart = np.sqrt(np.maximum(squared - np.square(points).sum(axis=1), 0))
         error = np.where(squared <= self._largest**2, self._error, np.inf)
-        return Points(points, apart, error)
+        return EmbeddedRows(points, apart, error)

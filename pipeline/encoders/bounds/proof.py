@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.bounds.cells import boxes_of, cells_of, learn_cells
 from mercore.pipeline.encoders.bounds.kpca_bound import near_cosines
-from mercore.pipeline.encoders.bounds.points import Points, Space
+from mercore.pipeline.encoders.bounds.points import BoundedEmbedding, EmbeddedRows
 from mercore.pipeline.encoders.bounds.rounding import (
     LARGEST_FLOAT16,
     float16_above,
@@ -28,9 +28,9 @@ from mercore.pipeline.encoders.encoder import CodeColumn, Model
 from mercore.pipeline.kernels import Kernel
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds.grid import Grid, GridBounds, ScoreByDistance
+    from mercore.pipeline.scanners.bounds.grid import Grid, PqBoundScanner, ScoreByDistance
 
-SimilarityOf = Callable[[Points], "ScoreByDistance"]
+SimilarityOf = Callable[[EmbeddedRows], "ScoreByDistance"]
 BLOCK_ROWS = 256
 LEAST_STEP = 2.0**-500  # of a grid: its square is no denormal number
 SAMPLE_ROWS = 8192  # rows that the cells are learned from
@@ -44,7 +44,7 @@ def proof_columns(kind: str, form: str) -> list[CodeColumn]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
+class ErrorBounds:
     """The numbers that prove, for one space and its codebooks.
 
     Parameters
@@ -54,7 +54,7 @@ class Proof:
     model : the grid and, once they are learned, the cells
     """
 
-    space: Space
+    space: BoundedEmbedding
     kind: str
     model: Model
 
@@ -68,14 +68,14 @@ class Proof:
         books = grid.reshape(-1, CENTROIDS, grid.shape[1])
         return Grid(centre=self.model["centre"], step=step, books=books)
 
-    def columns(self, points: Points, code: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    def columns(self, points: EmbeddedRows, code: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """Return cells and numbers of rows with their codes."""
         numbers = self.numbers(points, code)
         stored = numbers.astype(np.float64)
         apart = np.zeros(len(stored)) if self.space.form == "none" else stored[:, 1]
         return {"cell": cells_of(self.model, stored[:, 0], apart), "numbers": numbers}
 
-    def numbers(self, points: Points, code: NDArray[np.uint8]) -> NDArray[Any]:
+    def numbers(self, points: EmbeddedRows, code: NDArray[np.uint8]) -> NDArray[Any]:
         """Return e, rounded up, and R, rounded to the nearest, or the norm, rounded up."""
         errors = self.errors(points, code)
         if self.kind == "float16":
@@ -88,16 +88,16 @@ class Proof:
             second = above(points.apart) if norms else points.apart.astype(self.kind)
         return np.column_stack([above(errors), second])
 
-    def errors(self, points: Points, code: NDArray[np.uint8]) -> Float64:
+    def errors(self, points: EmbeddedRows, code: NDArray[np.uint8]) -> Float64:
         """Return bounds of ‖ỹ − ŷ‖, float64[b]."""
         with np.errstate(over="ignore"):
             return norms_above(points.coordinates - self.grid.decoded(code)) + points.error
 
     def scanner(
-        self, points: Points, similarity: "ScoreByDistance", *, beta: float = 1.0
-    ) -> "GridBounds":
+        self, points: EmbeddedRows, similarity: "ScoreByDistance", *, beta: float = 1.0
+    ) -> "PqBoundScanner":
         """Return the scanner of queries that bounds their scores; with β < 1 (Eq. 28), nearly."""
-        from mercore.pipeline.scanners.bounds.grid import Boxes, GridBounds, GridQueries
+        from mercore.pipeline.scanners.bounds.grid import ErrorCells, GridQueries, PqBoundScanner
 
         whole = self.grid.nearest(points.coordinates)
         fine = self.grid.rest(points.coordinates, whole)
@@ -114,8 +114,8 @@ class Proof:
             rounding=ROUNDING[self.kind],
             crossed=1 - beta,
         )
-        boxes = Boxes(*boxes_of(self.model))
-        return GridBounds(queries, self.grid, boxes, similarity, self.space.form)
+        boxes = ErrorCells(*boxes_of(self.model))
+        return PqBoundScanner(queries, self.grid, boxes, similarity, self.space.form)
 
 
 def grid_of(codebooks: Float32) -> dict[str, NDArray[Any]]:
@@ -124,11 +124,11 @@ def grid_of(codebooks: Float32) -> dict[str, NDArray[Any]]:
     ``centre`` float64[E] is the middle of the centroids' range, ``step`` float64[1] a 127th of the
     greatest half range, and ``grid`` int8[M · 256, E / M] the nearest points.
     """
-    from mercore.pipeline.scanners.bounds.grid import MOST, Grid
+    from mercore.pipeline.scanners.bounds.grid import MAX_COORDINATE, Grid
 
     books = codebooks.astype(np.float64)
     low, high = books.min(axis=1), books.max(axis=1)
-    step = max(float((high / 2 - low / 2).max()) / MOST, LEAST_STEP)
+    step = max(float((high / 2 - low / 2).max()) / MAX_COORDINATE, LEAST_STEP)
     centre = low / 2 + high / 2
     grid = Grid(centre=centre[:, None], step=step, books=np.empty((0, 0, 0), np.int8))
     return {
@@ -139,7 +139,7 @@ def grid_of(codebooks: Float32) -> dict[str, NDArray[Any]]:
 
 
 def learn_proof(
-    proof: Proof,
+    proof: ErrorBounds,
     codebooks: Float32,
     sample: Sample,
     similarity: SimilarityOf,
@@ -152,7 +152,7 @@ def learn_proof(
     size = BLOCK_ROWS
     blocks = [sample.rows[start : start + size] for start in range(0, len(sample.rows), size)]
     made = [proof.space(block) for block in blocks]
-    points = Points(*map(np.concatenate, zip(*made, strict=True)))
+    points = EmbeddedRows(*map(np.concatenate, zip(*made, strict=True)))
     code = assigned(points.coordinates, codebooks)
     numbers = proof.numbers(points, code).astype(np.float64)
     apart = None if proof.space.form == "none" else numbers[:, 1]
@@ -161,7 +161,7 @@ def learn_proof(
     columns = {"code": code, **proof.columns(points, code)}
     count = min(QUERIES, max(1, len(code) // 8))
     first = min(count, len(code) - 1)  # the only row of a store is query and row
-    queries = Points(*(values[:count] for values in points))
+    queries = EmbeddedRows(*(values[:count] for values in points))
     scanner = proof.scanner(queries, similarity(queries))
     bounds = scanner.bounds({name: values[first:] for name, values in columns.items()})
     learned = {**cells, "shares": measured_shares(bounds.T, sample.scores[:count, first:])}

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import Default, check_range, option, shrunk
+from mercore.pipeline.encoders.encoder import Default, check_range, declare_option, shrunk
 from mercore.pipeline.encoders.hashing.signs import BITS, Hyperplanes
 from mercore.pipeline.encoders.kpca import LANDMARKS, gram_matrix, principal_components
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -23,7 +24,7 @@ ALL = 0  # rank: as many components as there are
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whitened(Hyperplanes):
+class WhitenedParams(Hyperplanes):
     """Hyperplanes w = K^{-1/2} e_S, where e_S marks t of p landmarks that are drawn per bit.
 
     With a rank r, K is replaced by its best approximation of that rank (Jiang et al., §4.2).
@@ -33,11 +34,11 @@ class Whitened(Hyperplanes):
     n_bits: int = field(default=300, metadata=BITS)
     n_subset: int = field(
         default=Default(30),
-        metadata=option("subset", "Landmarks t that a hyperplane is the sum of."),
+        metadata=declare_option("subset", "Landmarks t that a hyperplane is the sum of."),
     )
     rank: int = field(
         default=ALL,
-        metadata=option(
+        metadata=declare_option(
             "rank", "Components r of the landmarks that are kept.", shown_default="all"
         ),
     )
@@ -45,9 +46,9 @@ class Whitened(Hyperplanes):
     centred: ClassVar[bool]
     """Whether the landmarks are centred in feature space."""
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit: a subset of all landmarks gives equal bits."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         p = spec.n_landmarks
         return replace(spec, n_subset=shrunk(spec.n_subset, p // 2 if spec.n_subset >= p else p))
 
@@ -57,9 +58,11 @@ class Whitened(Hyperplanes):
         self.check_landmark_count(vectors.rows)
         why = ", the landmarks"
         limits = (1, self.n_landmarks)
-        check_range("subset", self.n_subset, limits, f"--subset {min(30, limits[1])}", why=why)
+        check_range("subset", self.n_subset, limits, setting(subset=min(30, limits[1])), why=why)
         limits = (ALL, self.n_landmarks)
-        check_range("rank", self.rank, limits, "leave --rank out.", why=f"{why}; 0 keeps all")
+        check_range(
+            "rank", self.rank, limits, f"leave {option('rank')} out.", why=f"{why}; 0 keeps all"
+        )
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as the subset and the rank need."""
@@ -98,7 +101,7 @@ class Whitened(Hyperplanes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KlshSpec(Whitened):
+class KlshSpec(WhitenedParams):
     """Hyperplanes through the mean of the landmarks: their Gram matrix is doubly centred."""
 
     name: str = "klsh"
@@ -110,7 +113,7 @@ class KlshSpec(Whitened):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NystromLshSpec(Whitened):
+class NystromLshSpec(WhitenedParams):
     """Hyperplanes of the Nyström approximation: the Gram matrix as it is (Jiang et al., §3)."""
 
     name: str = "nystrom-lsh"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.encoder import OPTION, Default
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
-from mercore.pipeline.encoders.kpca import COMPONENTS, Landmarks
+from mercore.pipeline.encoders.kpca import COMPONENTS, KpcaParams
 from mercore.pipeline.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ AS_BITS = -1  # components: as many as bits
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaLshSpec(Hyperplanes, Landmarks):
+class KpcaLshSpec(Hyperplanes, KpcaParams):
     """Rows as B bits, the signs of B Gaussian projections of E coordinates; E = B by default."""
 
     name: str = "kpca-lsh"

@@ -11,6 +11,7 @@ from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.rbf import Rbf
 from mercore.stores.errors import InputError
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.hamming import HammingScanner
@@ -116,6 +117,6 @@ def _gaussian(kernel: Kernel) -> Rbf:
     if not isinstance(kernel, Rbf):
         raise InputError(
             f"rff encodes the kernel rbf only: found {kernel.name}. "
-            "Fix: --encoder klsh, which takes every kernel."
+            f"Fix: {setting(encoder='klsh')}, which takes every kernel."
         )
     return kernel

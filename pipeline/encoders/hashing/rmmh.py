@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import Default, check_range, option, shrunk
+from mercore.pipeline.encoders.encoder import Default, check_range, declare_option, shrunk
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.pipeline.encoders.kpca import gram_matrix
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.errors import InputError
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -28,10 +29,10 @@ class RmmhSpec(Hyperplanes):
     version: int = 1
     n_samples: int = field(
         default=Default(32),
-        metadata=option("samples", "Landmarks per bit, half of either label; even."),
+        metadata=declare_option("samples", "Landmarks per bit, half of either label; even."),
     )
     penalty: float = field(
-        default=1.0, metadata=option("penalty", "C of the support vector machines.")
+        default=1.0, metadata=declare_option("penalty", "C of the support vector machines.")
     )
 
     description = (
@@ -43,9 +44,9 @@ class RmmhSpec(Hyperplanes):
         """Make the penalty a float: 2 and 2.0 are the same spec."""
         object.__setattr__(self, "penalty", float(self.penalty))
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_samples=shrunk(spec.n_samples, spec.n_landmarks // 2 * 2))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
@@ -55,18 +56,19 @@ class RmmhSpec(Hyperplanes):
         if self.n_landmarks < 2:
             raise InputError(
                 "rmmh separates landmarks from each other: found 1, expected at least 2. Fix: "
-                "--encoder klsh, or another store."
+                f"{setting(encoder='klsh')}, or another store."
             )
         limits = (2, self.n_landmarks)
-        check_range("samples", self.n_samples, limits, "--samples 32", why=", the landmarks")
+        check_range("samples", self.n_samples, limits, setting(samples=32), why=", the landmarks")
         if self.n_samples % 2:
             raise InputError(
                 f"samples is {self.n_samples}: expected an even number, half of either label. "
-                f"Fix: --samples {self.n_samples - 1}."
+                f"Fix: {setting(samples=self.n_samples - 1)}."
             )
         if not 1e-9 <= self.penalty <= 1e9:
             raise InputError(
-                f"penalty is {self.penalty}: expected a number from 1e-9 to 1e9. Fix: --penalty 1."
+                f"penalty is {self.penalty}: expected a number from 1e-9 to 1e9. Fix: "
+                f"{setting(penalty=1)}."
             )
 
     def size_fits(self, dims: int) -> bool:

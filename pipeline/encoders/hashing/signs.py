@@ -16,16 +16,17 @@ from mercore.pipeline.encoders.encoder import (
     Model,
     Size,
     check_range,
-    option,
+    declare_option,
 )
 from mercore.pipeline.encoders.kpca import Embedding, LandmarkSpec
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.hamming import HammingScanner
 
 MAX_BITS = 1 << 12
-BITS = option("bits", "Bits of a code, B.")
+BITS = declare_option("bits", "Bits of a code, B.")
 BITS_PER_LOOKUP = Fraction(300, 8)  # Davis et al. 2014, §3.2
 
 
@@ -45,7 +46,7 @@ class Bits(EncoderSpec):
         InputError
             If it is.
         """
-        check_range("bits", self.n_bits, (1, MAX_BITS), "--bits 256")
+        check_range("bits", self.n_bits, (1, MAX_BITS), setting(bits=256))
 
     def code_columns(self) -> list[CodeColumn]:
         """Return the code: eight bits per byte, the first in the lowest place."""

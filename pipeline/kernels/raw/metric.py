@@ -127,7 +127,7 @@ class InnerProduct(RawKernel):
         from mercore.pipeline.kernels.raw import products_numba
 
         out = np.empty((X.shape[0], YT.shape[1]))
-        products_numba.cross(np.ascontiguousarray(X), np.ascontiguousarray(YT.T), out)
+        products_numba.multiply_rows(np.ascontiguousarray(X), np.ascontiguousarray(YT.T), out)
         return out
 
     def exact_pairs(
@@ -141,10 +141,10 @@ class InnerProduct(RawKernel):
         return out
 
     def prefilter(self, queries: Float64) -> None:
-        """Return None: the error of a float32 product is no share of it, as terms may cancel."""
+        """Return None: terms may cancel, so the error of a float32 product is no share of it."""
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return that no float32 score of a pair is of use."""
+        """Return ∞: float32 scores of pairs rule nothing out."""
         return math.inf
 
     def block_error(self, X: Float64, Y: Float64) -> Float64:

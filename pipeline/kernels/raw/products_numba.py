@@ -6,7 +6,7 @@ The rows hold float32 values, so each product of two of them is an exact float64
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 Values = NDArray[np.float64]
 
@@ -15,7 +15,7 @@ PARTIALS = 64  # no sum of float64 numbers has more parts that do not overlap
 
 
 @jit(error_model="numpy")
-def cross(X: Values, Y: Values, out: Values) -> None:
+def multiply_rows(X: Values, Y: Values, out: Values) -> None:
     """Set ``out[i, j]`` to ⟨X[i], Y[j]⟩; X [n, d] and Y [m, d] are C-contiguous."""
     partials = np.empty(PARTIALS)
     for i in range(X.shape[0]):
@@ -27,7 +27,7 @@ def cross(X: Values, Y: Values, out: Values) -> None:
 def pairs(
     X: Values, Y: Values, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64], out: Values
 ) -> None:
-    """Set ``out[p]`` to ⟨X[x_rows[p]], Y[y_rows[p]]⟩, with the bits of ``cross``."""
+    """Set ``out[p]`` to ⟨X[x_rows[p]], Y[y_rows[p]]⟩, with the bits of ``multiply_rows``."""
     partials = np.empty(PARTIALS)
     for p in range(out.size):
         out[p] = product(X[x_rows[p]], Y[y_rows[p]], partials)

@@ -7,15 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bounds.layout import PairBuffer
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS, PairBuffer
 from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
-from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
+from mercore.pipeline.scanners.dense import BLOCK_BYTES, MAX_BLOCK_ROWS, float32_rows, insert_scores
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
-FEW_ROWS = 64  # rows that fill lists, and that a query may always keep
 SCANNED_ROWS = 1 << 11  # rows bounded before the k-th bounds are raised
-ROOM = 8  # the buffer holds one in 8 pairs of a block
+PAIRS_PER_SLOT = 8  # the buffer holds one in 8 pairs of a block
 ROUNDING = 5e-6  # error of a float32 bound: nine operations on values below 8, each off by 2⁻²⁴
 
 
@@ -47,7 +46,7 @@ class BoundScanner:
     def __init__(self, *, column: str, codes: NDArray[Any], bias: int, terms: QueryTerms) -> None:
         self.names: tuple[str, ...] = (column, "terms")
         self.nq = len(codes)
-        self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * self.nq)))
+        self.rows = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * self.nq)))
         self._packed = pack_queries(
             codes,
             start=None
@@ -66,7 +65,9 @@ class BoundScanner:
         while start < len(codes):
             if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + min(few, self.rows)
-                take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
+                insert_scores(
+                    self.bounds(codes[start:stop], terms[start:stop]), first + start, best
+                )
             else:
                 stop = start + SCANNED_ROWS
                 pairs = self._reaching(
@@ -91,8 +92,8 @@ class BoundScanner:
         codes, terms = self._columns(columns)
         lists: list[Pairs] = []
         given_up, total = np.zeros(self.nq, np.bool_), 0
-        for start in range(0, len(codes), MOST_ROWS):
-            stop = min(start + MOST_ROWS, len(codes))
+        for start in range(0, len(codes), MAX_BLOCK_ROWS):
+            stop = min(start + MAX_BLOCK_ROWS, len(codes))
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             lists.append(pairs._replace(rows=pairs.rows + (first + start)))
             total += len(pairs.queries)
@@ -106,7 +107,7 @@ class BoundScanner:
 
     def _reaching(self, codes: NDArray[np.uint8], terms: Float32, least: Float32) -> Pairs:
         """Return the pairs of a block of rows with bounds of at least ``least[query]``."""
-        room = max(1024, len(codes) * self.nq // ROOM)
+        room = max(1024, len(codes) * self.nq // PAIRS_PER_SLOT)
         while True:
             hits = PairBuffer(
                 np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)

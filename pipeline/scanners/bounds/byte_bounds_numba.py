@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.bounds.byte_sums_numba import (
     ONE,
     V,
@@ -16,10 +16,10 @@ from mercore.pipeline.scanners.bounds.byte_sums_numba import (
     words_not_zero,
 )
 from mercore.pipeline.scanners.bounds.layout import (
+    CACHED_SUMS,
     CHUNK_ROWS,
     LANES,
     PANEL,
-    ROOM,
     SAMPLE_ROWS,
     Form,
     PackedQueries,
@@ -162,8 +162,8 @@ def bound_rows(
         lane = ZERO
         while lane < start.size:
             width = PANEL if lane < wide else LANES
-            for i in range(first, last, ROOM // width):
-                rows = min(last - i, ROOM // width)
+            for i in range(first, last, CACHED_SUMS // width):
+                rows = min(last - i, CACHED_SUMS // width)
                 if few and lane < wide:
                     sparse_wide(
                         room, i - first, i - first + rows, depth, minimum, words, start, lane, sums

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.bounds.layout import LANES, PANEL, SparseWords
 from mercore.pipeline.simd.dots import dot_bytes, load_dots, pack_filled, splat_word
 from mercore.pipeline.simd.vectors import add, lesser_bytes, store

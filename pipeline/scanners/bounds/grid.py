@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS, SCANNED_ROWS
+from mercore.pipeline.scanners.bounds.byte_bounds import SCANNED_ROWS
 from mercore.pipeline.scanners.bounds.grid_numba import (
     BIAS,
     FINE,
@@ -27,24 +27,30 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     Tests,
     list_near,
 )
-from mercore.pipeline.scanners.bounds.grid_one_numba import CODES, LookUps, list_near_one, pays
+from mercore.pipeline.scanners.bounds.grid_one_numba import (
+    CODES,
+    LookUps,
+    beats_decoding,
+    list_near_one,
+)
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.bounds.queries import pack_queries
-from mercore.pipeline.scanners.dense import float32_rows, take
+from mercore.pipeline.scanners.dense import float32_rows, insert_scores
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 13  # rows per list of pairs
 FEW = 2  # queries that are looked up one by one, at most: three are faster together
-ROOM = 16  # a list has room for one in 16 pairs at first
+PAIRS_PER_SLOT = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
-MOST = 127  # the greatest coordinate on the grid
+MAX_COORDINATE = 127  # the greatest coordinate on the grid
 LIMITS = np.iinfo(np.int32)
-FINEST, MOST_OF_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
+FINEST, MAX_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
 SPREAD = 1.2  # cells whose limit exceeds the median by this factor take all rows
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 
 
-class Boxes(NamedTuple):
+class ErrorCells(NamedTuple):
     """The cells as boxes, float64[256] each: the greatest e, the least and the greatest R.
 
     The cell of the rows outside of all boxes has no limit: its greatest e is ∞.
@@ -82,13 +88,15 @@ class Grid:
         """Return the nearest points on the grid, int8[n, E]."""
         with np.errstate(over="ignore", invalid="ignore"):
             whole = np.rint((points - self.centre) / self.step)
-        return np.asarray(np.nan_to_num(np.clip(whole, -MOST, MOST)), np.int8)
+        return np.asarray(np.nan_to_num(np.clip(whole, -MAX_COORDINATE, MAX_COORDINATE)), np.int8)
 
     def rest(self, points: Float64, whole: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Return what is left of points, in parts of a step, int8[n, E]."""
+        """Return the distance of points from their grid points, in parts of a step, int8[n, E]."""
         with np.errstate(over="ignore", invalid="ignore"):
             left = ((points - self.centre) / self.step - whole) * FINE
-        return np.asarray(np.nan_to_num(np.clip(np.rint(left), -MOST, MOST)), np.int8)
+        return np.asarray(
+            np.nan_to_num(np.clip(np.rint(left), -MAX_COORDINATE, MAX_COORDINATE)), np.int8
+        )
 
     @staticmethod
     def finely(whole: NDArray[np.int8], rest: NDArray[np.int8]) -> Float64:
@@ -145,7 +153,7 @@ class Limits(NamedTuple):
     tables: tuple[LookUps, ...] = ()
 
 
-class GridBounds:
+class PqBoundScanner:
     """The scanner of upper bounds by product-quantisation codes; see the module.
 
     Parameters
@@ -160,7 +168,12 @@ class GridBounds:
     names: tuple[str, ...] = ("code", "cell", "numbers")
 
     def __init__(
-        self, queries: GridQueries, grid: Grid, boxes: Boxes, similarity: ScoreByDistance, form: str
+        self,
+        queries: GridQueries,
+        grid: Grid,
+        boxes: ErrorCells,
+        similarity: ScoreByDistance,
+        form: str,
     ) -> None:
         self.nq = len(queries.points)
         self.similarity, self._queries, self._boxes = similarity, queries, boxes
@@ -168,7 +181,7 @@ class GridBounds:
         self._books = _in_units(grid.books)
         self._points = _packed(queries, grid.step)
         self._squares = np.square(queries.points, dtype=np.int64).sum(axis=1)
-        one_by_one = self.nq <= FEW and len(grid.books) % CODES == 0 and pays()
+        one_by_one = self.nq <= FEW and len(grid.books) % CODES == 0 and beats_decoding()
         self._look_ups = _look_ups(grid.books, queries) if one_by_one else None
         self._limits = lru_cache(2)(self._limits_of)
 
@@ -178,7 +191,7 @@ class GridBounds:
         while start < rows:
             if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + few
-                take(self.bounds(_rows(columns, start, stop)), first + start, best)
+                insert_scores(self.bounds(_rows(columns, start, stop)), first + start, best)
             else:
                 stop = start + SCANNED_ROWS
                 least = best.kth.astype(np.float32)
@@ -233,7 +246,7 @@ class GridBounds:
         limits: Limits,
     ) -> Near:
         """Return the pairs within reach."""
-        room, points = max(1024, len(codes) * self.nq // ROOM), self._points
+        room, points = max(1024, len(codes) * self.nq // PAIRS_PER_SLOT), self._points
         least, tests, tables = limits
         while True:
             near, count = (
@@ -295,7 +308,7 @@ def _rows(columns: Mapping[str, NDArray[Any]], start: int, stop: int) -> dict[st
 
 
 def _never(counts: NDArray[np.int64], _: int) -> NDArray[np.bool_]:
-    """Return that no query is given up."""
+    """Return the queries that are given up: none, bool[nq]."""
     return np.zeros(len(counts), np.bool_)
 
 
@@ -340,8 +353,8 @@ def _with_limits(
     greatest = by_code.max(axis=1, keepdims=True)
     room = np.maximum(greatest.sum() - least.astype(np.int64), 0)  # of a sum below the greatest
     step = max(1, -(-int(min(room.max(), SPREAD * np.median(room))) // FINEST))
-    small = np.minimum((greatest - by_code) // step, MOST_OF_BYTE).astype(np.uint8).reshape(-1)
-    most = np.minimum(room // step, MOST_OF_BYTE).astype(np.uint8)
+    small = np.minimum((greatest - by_code) // step, MAX_BYTE).astype(np.uint8).reshape(-1)
+    most = np.minimum(room // step, MAX_BYTE).astype(np.uint8)
     return LookUps(own, fine, norms, small, most, least)
 
 

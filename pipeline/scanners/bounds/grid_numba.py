@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.bounds.byte_sums_numba import V, narrow_sums, wide_sums
-from mercore.pipeline.scanners.bounds.layout import CHUNK_ROWS, LANES, PANEL, ROOM
+from mercore.pipeline.scanners.bounds.layout import CACHED_SUMS, CHUNK_ROWS, LANES, PANEL
 from mercore.pipeline.simd.dots import at_least, load_dots, splat_word
 from mercore.pipeline.simd.vectors import add, lowest_bit, subtract
 from mercore.pipeline.topk_numba import ZERO
@@ -232,7 +232,7 @@ def list_near(
     grid, norms = words.view(np.uint8), np.empty(CHUNK_ROWS, np.int32)
     out, x = words.view(books.dtype), words.reshape(-1)
     width_of_row = books.shape[0] * books.shape[2] * books.itemsize
-    sums, count = np.empty(ROOM, np.int32), ZERO
+    sums, count = np.empty(CACHED_SUMS, np.int32), ZERO
     for first in range(0, n, CHUNK_ROWS):
         last = min(n, first + CHUNK_ROWS)
         decode(codes, first, last, books, out)
@@ -240,8 +240,8 @@ def list_near(
         lane = ZERO
         while lane < points.start.size:
             width = PANEL if lane < points.wide else LANES
-            for i in range(0, last - first, ROOM // width):
-                rows = min(last - first - i, ROOM // width)
+            for i in range(0, last - first, CACHED_SUMS // width):
+                rows = min(last - first - i, CACHED_SUMS // width)
                 if lane < points.wide:
                     wide_sums(x, i, i + rows, deep, False, points.words, points.start, lane, sums)
                 else:

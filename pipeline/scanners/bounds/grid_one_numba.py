@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.bounds.grid_numba import (
     Bytes,
     Near,
@@ -48,7 +48,7 @@ class LookUps(NamedTuple):
 
 
 @jit
-def pays() -> bool:
+def beats_decoding() -> bool:
     """Return whether these look-ups are faster than decoding, on this processor."""
     return bool(bytes_are_looked_up())
 

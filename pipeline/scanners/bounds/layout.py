@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 
 WORD, PANEL, LANES = 4, 32, 16  # bytes per word; queries per wide panel, per narrow one
-MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # per row: an int32 holds its products and start
+MAX_ROW_BYTES = (2**31 - 1) // (2 * 255 * 128)  # per row: an int32 holds its products and start
 CHUNK_ROWS = 256  # rows scored against every panel while they are in cache
 SAMPLE_ROWS = 16  # rows per chunk whose non-zero words are counted
-ROOM = 4096  # sums of some rows and a panel: they fit L1 beside their inputs
+FEW_ROWS = 64  # rows that fill lists, and that a query may always keep
+CACHED_SUMS = 4096  # sums of some rows and a panel: they fit L1 beside their inputs
 
 
 class Form(NamedTuple):

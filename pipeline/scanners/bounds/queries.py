@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.bounds.byte_bounds_numba import bound_rows
 from mercore.pipeline.scanners.bounds.layout import (
+    CACHED_SUMS,
     CHUNK_ROWS,
     LANES,
-    MOST_BYTES,
+    MAX_ROW_BYTES,
     PANEL,
-    ROOM,
     WORD,
     Form,
     PackedQueries,
@@ -54,7 +54,7 @@ def pack_queries(  # noqa: PLR0913
     """
     nq, E = codes.shape
     assert codes.dtype == (np.int8 if over is None else np.uint8)
-    assert E <= MOST_BYTES
+    assert E <= MAX_ROW_BYTES
     lanes = -(-nq // LANES) * LANES
     wide = lanes - lanes % PANEL
     depth = -(-E // WORD)
@@ -133,7 +133,8 @@ def _sink(
     if least is not None:
         limits[: queries.form.nq] = least
     block = np.empty(0, np.float32) if out is None else out
-    return Sink(block, limits, aligned(ROOM, np.int32), aligned(ROOM // LANES, np.uint16), hits)
+    sums, marks = aligned(CACHED_SUMS, np.int32), aligned(CACHED_SUMS // LANES, np.uint16)
+    return Sink(block, limits, sums, marks, hits)
 
 
 def _words(rows: NDArray[np.uint8]) -> NDArray[np.int32]:

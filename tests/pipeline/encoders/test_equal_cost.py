@@ -140,7 +140,7 @@ def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> N
         equal_bytes(ENCODERS[name], {}, least - 1, rows=1 << 20, dims=8)
     expected = (
         f"no code fits: found at least {least} bytes a row, expected at most "
-        f"{least - 1}. Fix: --bytes {least}"
+        f"{least - 1}. Fix: bytes={least}"
     )
     assert str(error.value) == expected
 
@@ -150,7 +150,7 @@ def test_operations_are_counted_from_one() -> None:
         equal_operations(ENCODERS["kpca-pq"], {}, 0)
     assert (
         str(error.value)
-        == "operations is out of range: found 0, expected 1 to 32768. Fix: --operations 8"
+        == "operations is out of range: found 0, expected 1 to 32768. Fix: operations=8"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.jobs.encoder_options import spec_of_text
-from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec, Whitened
+from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec, WhitenedParams
 from mercore.pipeline.encoders.hashing.rff import RffSpec
 from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
@@ -29,7 +29,7 @@ from tests.support.making import histograms
 
 P, T, BITS = 60, 12, 40
 KERNELS = ["chi2", "intersection", "rbf"]
-WHITENED: list[type[Whitened]] = [KlshSpec, NystromLshSpec]
+WHITENED: list[type[WhitenedParams]] = [KlshSpec, NystromLshSpec]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def power(gram: Floats, exponent: float, rank: int) -> Floats:
     return np.asarray((vectors * powers) @ vectors.T)
 
 
-def subsets_of(spec: Whitened, name: str, rows: NDArray[np.uint8]) -> Floats:
+def subsets_of(spec: WhitenedParams, name: str, rows: NDArray[np.uint8]) -> Floats:
     """e_S of every bit, from hyperplanes of full rank: K^{1/2} w is e_S, or that without its
     mean."""
     model = model_of(spec, rows, kernel_of(name))
@@ -66,7 +66,7 @@ def subsets_of(spec: Whitened, name: str, rows: NDArray[np.uint8]) -> Floats:
 @pytest.mark.parametrize("kind", WHITENED)
 @pytest.mark.parametrize("name", KERNELS)
 def test_hyperplanes_are_whitened_sums_of_a_subset(
-    kind: type[Whitened], name: str, rows: NDArray[np.uint8]
+    kind: type[WhitenedParams], name: str, rows: NDArray[np.uint8]
 ) -> None:
     spec = kind(n_landmarks=P, n_subset=T, n_bits=BITS)
     subsets = subsets_of(spec, name, rows)

@@ -23,7 +23,7 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, Pq, PqSpec, greatest_divisor, prepared_rows
 from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
-from mercore.pipeline.scanners.bounds.grid import GridBounds
+from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
@@ -300,7 +300,7 @@ def test_components_that_are_zero_cost_a_proof_nothing(preprocessing: str) -> No
     assert 0 < model["slack"][0] < 1e-7
     bounds = spec.encoder(CHI2, model).bound_scanner(rows[:5])
     columns = quantizer(spec, rows, CHI2).encode(rows)
-    assert isinstance(bounds, GridBounds)
+    assert isinstance(bounds, PqBoundScanner)
     scores = CHI2.exact(CHI2.prepare(rows), np.ascontiguousarray(CHI2.prepare(rows[:5]).T))
     np.testing.assert_allclose(bounds.bounds(columns), scores, atol=0.02)
 
@@ -412,7 +412,7 @@ def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: ND
     refused(
         lambda: plan_encode(vectors_of(rows), make_kernel(name), PqSpec(n_subquantizers=4)),
         f"encoder pq ranks rows by their Euclidean distance: found kernel {name}, "
-        "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
+        'expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: encoder="kpca-pq"',
     )
 
 
@@ -421,7 +421,7 @@ def test_rows_too_long_for_a_proof_are_refused() -> None:
     vectors, kernel = vectors_of(np.ones((2, 32_897), np.uint8)), make_kernel("euclidean")
     refused(
         lambda: plan_encode(vectors, kernel, PqSpec(n_subquantizers=1)),
-        "coordinates is out of range: found 32897, expected 1 to 32896. Fix: --proof none",
+        'coordinates is out of range: found 32897, expected 1 to 32896. Fix: proof="none"',
     )
     PqSpec(n_subquantizers=1, proof="none").check(vectors, kernel)
 
@@ -432,7 +432,7 @@ def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:
             vectors_of(rows), make_kernel("cosine", transform=2.0), PqSpec(n_subquantizers=4)
         ),
         "encoder pq ranks rows by their Euclidean distance: found kernel transformed, "
-        "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
+        'expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: encoder="kpca-pq"',
     )
 
 

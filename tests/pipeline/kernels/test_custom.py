@@ -167,7 +167,7 @@ def test_a_file_may_have_another_name_but_not_another_text(
         InputError,
         "the store's kernel is a custom one: found no file of it, expected intersection.py "
         f"with digest {digest}. "
-        "Fix: --kernel intersection.py",
+        'Fix: kernel="intersection.py"',
     )
     refused(
         lambda: kernel_from_spec(custom.spec(), other),
@@ -193,7 +193,7 @@ def test_it_takes_no_gamma(loaded: dict[str, CustomKernel]) -> None:
     refused(
         lambda: make_kernel("own", custom=loaded["laplace"], gamma=2.0),
         InputError,
-        "kernel laplace.py takes no gamma: found 2.0. Fix: leave --gamma out, write it there.",
+        "kernel laplace.py takes no gamma: found 2.0. Fix: leave gamma out, write it there.",
     )
 
 
@@ -354,8 +354,8 @@ def test_a_kernel_that_claims_no_definiteness_has_no_codes_and_no_transform(tmp_
             action,
             InputError,
             f"kernel mine.py has no {use}: found SEMIDEFINITE = False in the file, expected True, "
-            f"since only a positive semi-definite kernel with K(x, x) = 1 has {use}. Fix: mercore "
-            "search VECTORS QUERIES --kernel mine.py, which scores every row.",
+            f"since only a positive semi-definite kernel with K(x, x) = 1 has {use}. Fix: "
+            'mercore.search(VECTORS, QUERIES, kernel="mine.py"), which scores every row.',
         )
 
 

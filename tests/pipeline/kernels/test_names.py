@@ -34,7 +34,7 @@ def test_a_name_is_folded_and_an_alias_is_the_kernel_that_ranks_alike(said: str,
 
 @loop_over(("said", "nearest"), [("euclid", "euclidean"), ("intersect", "intersection")])
 def test_the_nearest_name_is_suggested(said: str, nearest: str) -> None:
-    with pytest.raises(InputError, match=f"Fix: --kernel {nearest}$"):
+    with pytest.raises(InputError, match=f'Fix: kernel="{nearest}"$'):
         canonical_name(said)
 
 

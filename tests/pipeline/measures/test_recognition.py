@@ -236,7 +236,7 @@ def test_labels_that_do_not_fit_are_refused() -> None:
     for k in (0, 3):
         message = (
             f"neighbours is out of range: found {k}, expected 1 to 2, the returned neighbours of a "
-            "query. Fix: --neighbours 2, or search with a greater k."
+            "query. Fix: neighbours=2, or search with a greater k."
         )
         refused(ShapeError, message, lambda k=k: classify(ids([1, 2]), k=k))  # type: ignore[misc]
     message = (
@@ -271,7 +271,7 @@ def test_coverage_beyond_a_side_is_refused() -> None:
 def test_scores_of_no_binary_code_are_refused(score: float) -> None:
     message = (
         f"a score is no share of equal bits: found {score}, expected 1 − h / 8 for a whole h; "
-        "query 0, rank 2. Fix: give hits of a search of these codes without --rerank."
+        "query 0, rank 2. Fix: give hits of a search of these codes without rerank."
     )
     found = Found(ids=ids([1, 2]), scores=np.array([[0.5, score]]))
     refused(InputError, message, lambda: hamming_distances(found, 8))

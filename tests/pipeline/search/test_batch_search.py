@@ -479,7 +479,7 @@ def test_the_vectors_must_be_those_that_were_encoded(
         lambda: check_source(other, codes),
         InputError,
         f"{tmp_path}/other is not what {codes.where} encodes: found vectors {other.fingerprint}, "
-        f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or "
+        f"expected {vectors.fingerprint}. Fix: name the right vector store with vectors, or "
         "encode this one.",
     )
 
@@ -536,33 +536,33 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
     [
         (
             {"k": 0},
-            "k is out of range: found 0, expected 1 to 150, the rows of the store. Fix: -k 100",
+            "k is out of range: found 0, expected 1 to 150, the rows of the store. Fix: k=100",
         ),
         (
             {"k": 151},
-            "k is out of range: found 151, expected 1 to 150, the rows of the store. Fix: -k 100",
+            "k is out of range: found 151, expected 1 to 150, the rows of the store. Fix: k=100",
         ),
         (
             {"k": 9, "rerank": 8},
             "rerank is out of range: found 8, expected k = 9 to 150, the rows of the store. "
-            "Fix: --rerank 90",
+            "Fix: rerank=90",
         ),
         (
             {"k": 9, "rerank": 151},
             "rerank is out of range: found 151, expected k = 9 to 150, the rows of the store. "
-            "Fix: --rerank 90",
+            "Fix: rerank=90",
         ),
         (
             {"k": 1, "batch": 0},
-            "batch is out of range: found 0, expected 1 to 65536. Fix: leave --batch out.",
+            "batch is out of range: found 0, expected 1 to 65536. Fix: leave batch out.",
         ),
         (
             {"k": 1, "batch": 65537},
-            "batch is out of range: found 65537, expected 1 to 65536. Fix: leave --batch out.",
+            "batch is out of range: found 65537, expected 1 to 65536. Fix: leave batch out.",
         ),
         (
             {"k": 1, "threads": 0},
-            "threads is out of range: found 0, expected 1 or more. Fix: leave --threads out.",
+            "threads is out of range: found 0, expected 1 or more. Fix: leave threads out.",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(
     search = made.search()
     assert search.bounds is not None
     once = Bounded(search.scorer, search.bounds.store, search.executor.batch(queries), k)
-    once.seed_by_bounds()
+    once.score_initial_topk_by_bounds()
     once.scan()
     queries = queries[~once.failing]  # that bounds answer at once
     scored: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []

@@ -106,6 +106,6 @@ def test_parts_of_a_distant_store_are_not_all_read_twice(
     assert there is not None
     assert here.parts == list(range(26))
     assert there.parts == [0, 16]
-    monkeypatch.setattr(scan, "FEWEST", 1)
+    monkeypatch.setattr(scan, "MIN_ROWS_PER_ENTRY", 1)
     assert scan._first_pass(every[0], (range(16), None), K) is not None
     assert scan._first_pass(every[0], (range(15), None), K) is None

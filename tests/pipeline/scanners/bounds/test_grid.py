@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from mercore.pipeline.scanners.bounds import grid_numba
 from mercore.pipeline.scanners.bounds.grid import (
     FORMS,
-    Boxes,
+    ErrorCells,
     Grid,
-    GridBounds,
     GridQueries,
+    PqBoundScanner,
     _in_units,
     _look_ups,
     _packed,
@@ -193,7 +193,7 @@ def test_limits_of_cells_lose_no_pair_and_most_others(form: str) -> None:
     case = Case(2000, 20, 4, 2, form, seed=5)
     error = np.sort(np.random.default_rng(2).random(256))
     least = np.random.default_rng(3).random(256)
-    boxes = Boxes(error=error, least=least, greatest=least + 0.05)
+    boxes = ErrorCells(error=error, least=least, greatest=least + 0.05)
     share = np.random.default_rng(4).random(2000)
     case.numbers[:, 0] = error[case.cells] * share
     case.numbers[:, -1] += (form == "residual") * (
@@ -212,7 +212,7 @@ def test_limits_of_cells_lose_no_pair_and_most_others(form: str) -> None:
         spread=queries.spread,
         rounding=queries.rounding,
     )
-    scanner = GridBounds(case.queries, grid, boxes, Plain(), form)
+    scanner = PqBoundScanner(case.queries, grid, boxes, Plain(), form)
     squared = case.squared()
     reach = np.quantile(squared, 0.02, axis=0)
     limits = scanner._limits((-reach).astype(np.float32).tobytes()).least

@@ -1,6 +1,6 @@
 """Rehearsals: jitted functions run on a few made-up rows, so that their machine code is on disk.
 
-``first_use`` starts a process: ``python -m mercore.pipeline.rehearsal NAME OPTIONS``.
+``first_use`` starts a process: ``python -m mercore.pipeline.compiling.rehearsal NAME OPTIONS``.
 """
 
 import json

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 LOOPS = """
 from made.helpers import STEP, raised
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 @jit
 def total(x):
@@ -26,7 +26,7 @@ def total(x):
 """
 HELPERS = """
 from made import far
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 STEP = 10
 
@@ -35,7 +35,7 @@ def raised(x):
     return x + far.MORE
 """
 FAMILY = """
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 def adding(step):
     @jit
@@ -216,6 +216,22 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
     assert not list((tmp_path / "cache").rglob("*.lock"))
 
 
+TOLD = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+from mercore.stores import jit_cache
+jit_cache.MOMENT = 0
+from made.loops import total
+total(1)
+"""
+
+
+@pytest.mark.slow
+def test_what_numba_compiles_for_a_loop_is_no_custom_kernel(made: Path) -> None:
+    (made / "loops.py").write_text(LOOPS.replace("raised(x) + STEP", "max(raised(x), STEP)"))
+    assert start(made, code=TOLD).stderr == "compiling loops for this processor, once\n"
+
+
 @pytest.mark.slow
 def test_a_command_says_that_it_compiles_a_custom_kernel_for_itself_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
@@ -256,7 +272,7 @@ def test_machine_code_that_others_can_write_is_not_used(made: Path) -> None:
 
 
 CHOICE = """
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 @jit(constants=("double",))
 def inner(x, double):
@@ -290,7 +306,7 @@ def test_branches_on_constants_are_not_compiled(made: Path) -> None:
 def test_a_rehearsal_leaves_machine_code(
     tmp_path: Path, name: str, options: str, function: str
 ) -> None:
-    command = [sys.executable, "-m", "mercore.pipeline.rehearsal", name, options]
+    command = [sys.executable, "-m", "mercore.pipeline.compiling.rehearsal", name, options]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE
@@ -302,7 +318,7 @@ def test_a_rehearsal_leaves_machine_code(
 
 
 def test_all_functions_are_compiled_so() -> None:
-    folder = Path(__file__).parents[2]
+    folder = Path(__file__).parents[3]
     sources = [
         path
         for package in ("stores", "pipeline", "jobs")
