@@ -15,13 +15,7 @@ from mercore.pipeline.encoders.encoder import draw_rows
 from tests.benchmarks.exact import REPORT as EXACT
 from tests.benchmarks.measurements.recall import Data, by_drawn_rows
 from tests.benchmarks.recall import REPORT as RECALL
-from tests.benchmarks.reporting.document import (
-    Measured,
-    Record,
-    read_record,
-    render,
-    write_report,
-)
+from tests.benchmarks.reporting.document import Measured, Record, read_record, render, write_report
 from tests.benchmarks.reporting.machine import command_line, commit, processor, run_conditions
 from tests.benchmarks.reporting.plots import Bars, Lines, draw_bars, draw_lines
 from tests.benchmarks.reporting.run import produce

@@ -24,14 +24,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vectors(data: Path) -> Path:
     """The vector store of ``base.npy``."""
-    succeed("ingest", data / "base.npy", data / "vectors")
+    succeed(f"ingest {data}/base.npy {data}/vectors")
     return data / "vectors"
 
 
 @pytest.fixture(scope="session")
 def codes(data: Path, vectors: Path) -> Path:
     """The code store of ``vectors``, 60 parts."""
-    succeed("encode", vectors, data / "codes", *ENCODE, "--part-rows", PART_ROWS)
+    succeed(f"encode {vectors} {data}/codes", *ENCODE, "--part-rows", PART_ROWS)
     return data / "codes"
 
 

@@ -60,13 +60,13 @@ def case(code: int, says: str) -> Callable[[Case], Case]:
 def ingest(folder: Path, name: str, data: bytes) -> Words:
     """Return the words that ingest a file of these bytes."""
     (folder / name).write_bytes(data)
-    return ["ingest", folder / name, folder / "new"]
+    return [f"ingest {folder}/{name} {folder}/new"]
 
 
 def ingest_array(folder: Path, values: Any, name: str = "rows.npy") -> Words:
     """Return the words that ingest a ``.npy`` of this array."""
     np.save(folder / name, values)
-    return ["ingest", folder / name, folder / "new"]
+    return [f"ingest {folder}/{name} {folder}/new"]
 
 
 def save_zarr(path: Path, values: Rows) -> None:
@@ -78,12 +78,12 @@ def save_zarr(path: Path, values: Rows) -> None:
 
 def encode_good(folder: Path, *options: object) -> Words:
     """Return the words that encode the good vectors, options that come later counting."""
-    return ["encode", folder / "good/vectors", folder / "codes", *ENCODE, *options]
+    return [f"encode {folder}/good/vectors {folder}/codes", *ENCODE, *options]
 
 
 def search_good(folder: Path, *options: object, store: str = "codes") -> Words:
     """Return the words that search a good store for the good queries."""
-    return ["search", folder / "good" / store, folder / "good/queries.npy", "-k", 5, *options]
+    return [f"search {folder}/good/{store} {folder}/good/queries.npy -k 5", *options]
 
 
 def with_header(folder: Path, store: str, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -110,7 +110,7 @@ def evaluate(folder: Path, *options: object, queries: int = 12, data: bytes | No
     np.savez(folder / "truth.npz", ids=np.arange(60).reshape(12, 5))
     if data is not None:
         (folder / "hits.npz").write_bytes(data)
-    return ["evaluate", folder / "hits.npz", folder / "truth.npz", *options]
+    return [f"evaluate {folder}/hits.npz {folder}/truth.npz", *options]
 
 
 def labels(folder: Path, values: Any) -> Words:
@@ -159,10 +159,7 @@ TYPED = {
         2,
         "differs in encoder n_atoms (64, not 32)",
     ),
-    ENCODED.replace(" codes ", " good/vectors "): (
-        2,
-        "exists and is no code store",
-    ),
+    ENCODED.replace(" codes ", " good/vectors "): (2, "exists and is no code store"),
     ENCODED.replace(" codes ", " no/such/codes "): (2, "there is no folder"),
     # search
     "search nothing good/queries.npy": (2, "does not exist: expected a store"),
@@ -286,7 +283,7 @@ def search_changed(store: str, field: str, change: dict[str, Any], folder: Path)
         folder, store, lambda header: reduce(getitem, field.split(), header).update(change)
     )
     kernel = ["--kernel", "chi2"] if store == "vectors" else []
-    return ["search", copy, folder / "good/queries.npy", *kernel]
+    return [f"search {copy} {folder}/good/queries.npy", *kernel]
 
 
 CASES |= {says: (2, says, partial(ingest_array, values=rows)) for rows, says in BAD_ROWS}
@@ -332,7 +329,7 @@ def bvecs_whose_rows_differ(folder: Path) -> Words:
 def zarr_with_a_broken_chunk(folder: Path) -> Words:
     save_zarr(folder / "rows", WIDE)
     (folder / "rows/c/0/0").write_bytes(b"nonsense")
-    return ["ingest", folder / "rows", folder / "new"]
+    return [f"ingest {folder}/rows {folder}/new"]
 
 
 @case(2, "zarr.json: not a regular file")
@@ -348,7 +345,7 @@ def folder_as_metadata(folder: Path) -> Words:
 def vectors_that_are_not_whole(folder: Path) -> Words:
     shutil.copytree(folder / "good/vectors", folder / "vectors")
     (folder / "vectors/receipts/c/0/0").unlink()
-    return ["encode", folder / "vectors", folder / "codes", *ENCODE]
+    return [f"encode {folder}/vectors {folder}/codes", *ENCODE]
 
 
 @case(2, "row 5 has a NaN or infinite value")
@@ -378,7 +375,7 @@ def file_in_the_codes_place(folder: Path) -> Words:
 def search_unfinished_codes(folder: Path) -> Words:
     shutil.copytree(folder / "good/codes", folder / "codes")
     (folder / "codes/receipts/c/3/0").unlink()
-    return ["search", folder / "codes", folder / "good/queries.npy", "-k", 5]
+    return [f"search {folder}/codes {folder}/good/queries.npy -k 5"]
 
 
 @case(1, "zarr.json is damaged")
@@ -386,7 +383,7 @@ def header_that_was_edited(folder: Path) -> Words:
     shutil.copytree(folder / "good/codes", folder / "codes")
     text = (folder / "codes/zarr.json").read_text()
     (folder / "codes/zarr.json").write_text(text.replace('"rows": 3000', '"rows": 2999'))
-    return ["search", folder / "codes", folder / "good/queries.npy"]
+    return [f"search {folder}/codes {folder}/good/queries.npy"]
 
 
 @case(2, "name its new path with --vectors")
@@ -394,7 +391,7 @@ def rerank_when_the_vectors_are_gone(folder: Path) -> Words:
     copy = with_header(
         folder, "codes", lambda mapping: mapping["notes"].update(source_path=str(folder / "gone"))
     )
-    return ["search", copy, folder / "good/queries.npy", "-k", 5, "--rerank", 10]
+    return [f"search {copy} {folder}/good/queries.npy -k 5 --rerank 10"]
 
 
 @case(2, "is not what")
@@ -524,7 +521,7 @@ def test_ingest_onto_a_full_disk(
 ) -> None:
     with monkeypatch.context() as patch:
         full_after(patch, writes)
-        outcome = invoke("ingest", folder / "good/base.npy", folder / "new")
+        outcome = invoke(f"ingest {folder}/good/base.npy {folder}/new")
     assert_one_paragraph(outcome, 1, "No space left on device. Fix: free space")
     assert names_in(folder) == ["good"]
 
@@ -599,7 +596,7 @@ def start_limited(limit: str, words: list[str]) -> Outcome:
 
 @pytest.mark.slow
 def test_the_real_command_when_the_system_refuses_to_write(folder: Path) -> None:
-    outcome = run_limited(LIMIT_FILES, "ingest", folder / "good/base.npy", folder / "new")
+    outcome = run_limited(LIMIT_FILES, f"ingest {folder}/good/base.npy {folder}/new")
     assert_one_paragraph(outcome, 1, "File too large. Fix: free space")
     assert names_in(folder) == ["good"]
 
@@ -615,8 +612,8 @@ def locked(folder: Path) -> Path:
 @pytest.mark.slow
 def test_a_folder_that_may_not_be_written(folder: Path, locked: Path) -> None:
     for words in (
-        ["ingest", folder / "good/base.npy", locked / "new"],
-        ["encode", folder / "good/vectors", locked / "codes", *ENCODE],
+        [f"ingest {folder}/good/base.npy {locked}/new"],
+        [f"encode {folder}/good/vectors {locked}/codes", *ENCODE],
         search_good(folder, "--out", locked / "hits.npz"),
     ):
         outcome = run_limited(OBEY_PERMISSIONS, *words)

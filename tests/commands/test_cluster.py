@@ -80,10 +80,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "many.npy", histograms(2000, DIMS, seed=3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
-        succeed("ingest", folder / "base.npy", folder / "vectors")
+        succeed(f"ingest {folder}/base.npy {folder}/vectors")
     for name, (kernel, *options) in ENCODERS.items():
         words = ("--kernel", kernel, "--encoder", name, *options, "--part-rows", 256)
-        succeed("encode", folder / "vectors", folder / name, *words)
+        succeed(f"encode {folder}/vectors {folder}/{name}", *words)
     return folder
 
 
@@ -108,7 +108,7 @@ def search(
 ) -> Outcome:
     store, *words = SEARCHES[name]
     return invoke(
-        "search", folder / store, folder / queries, "-k", 7, *words, "--out", out, *options
+        f"search {folder}/{store} {folder}/{queries} -k 7", *words, "--out", out, *options
     )
 
 
@@ -139,14 +139,7 @@ def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -
     claims[4, 3] = (claims[4, 3] + 1) % ROWS
     rows = np.concatenate([np.full((QUERIES, 1), 7, np.int32), claims], axis=1)
     rows.tofile(tmp_path / "claims.ivecs")
-    words = (
-        "verify",
-        folder / "vectors",
-        folder / "queries.npy",
-        tmp_path / "claims.ivecs",
-        "--kernel",
-        "chi2",
-    )
+    words = (f"verify {folder}/vectors {folder}/queries.npy {tmp_path}/claims.ivecs --kernel chi2",)
     options = ("--bounds", folder / "kpca-bound", "--batch", BATCH, "--json")
     both = [
         invoke(*words, *options, *where)
@@ -162,10 +155,7 @@ def test_processes_of_this_machine_do_as_threads_do(folder: Path, tmp_path: Path
     expected = answers(folder, tmp_path / "threads", "kpca-bound")
     assert answers(folder, tmp_path / "processes", "kpca-bound", "--processes", 2) == expected
     encode = (
-        "encode",
-        folder / "vectors",
-        tmp_path / "codes",
-        "--kernel",
+        f"encode {folder}/vectors {tmp_path}/codes --kernel",
         *ENCODERS["aska"],
         "--part-rows",
         256,
@@ -179,7 +169,7 @@ def test_a_kernel_of_the_users_own(folder: Path, cluster: Cluster, tmp_path: Pat
     mine, at = ("--kernel", tmp_path / "mine.py"), ("--scheduler", cluster.address)
     bounds = tmp_path / "bounds"
     words = ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64, "--part-rows", 500)
-    succeed("encode", folder / "vectors", bounds, *mine, *words, *at)
+    succeed(f"encode {folder}/vectors {bounds}", *mine, *words, *at)
     for store, options in (
         (bounds, ("--exact",)),
         (bounds, ("--rerank", 20)),
@@ -188,11 +178,7 @@ def test_a_kernel_of_the_users_own(folder: Path, cluster: Cluster, tmp_path: Pat
         for where in ((), at):
             out = tmp_path / ("there.npz" if where else "here.npz")
             succeed(
-                "search",
-                store,
-                folder / "queries.npy",
-                "-k",
-                5,
+                f"search {store} {folder}/queries.npy -k 5",
                 *mine,
                 *options,
                 "--force",
@@ -231,7 +217,7 @@ def test_a_wrong_byte_that_no_query_needs_is_found_too(
     folder: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "one.npy", np.load(folder / "queries.npy")[:1])
-    words = ("search", folder / "kpca-bound", tmp_path / "one.npy", "-k", 1, "--exact", "--json")
+    words = (f"search {folder}/kpca-bound {tmp_path}/one.npy -k 1 --exact --json",)
     for part in range(0, 24, 5):
         with damaged(
             folder / f"vectors/vectors/c/{part}/0",
@@ -453,10 +439,7 @@ def test_encoding_that_loses_its_last_worker_keeps_what_is_done(
     folder: Path, impatient: str, mortal: Cluster, tmp_path: Path
 ) -> None:
     words = (
-        "encode",
-        folder / "vectors",
-        tmp_path / "codes",
-        "--kernel",
+        f"encode {folder}/vectors {tmp_path}/codes --kernel",
         *ENCODERS["aska"],
         "--part-rows",
         5,
@@ -526,7 +509,7 @@ def test_a_cluster_behind_tls(folder: Path, tmp_path: Path) -> None:
 def test_the_dashboard_is_named_where_there_is_one(
     folder: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
-    words = ("search", folder / "aska", folder / "queries.npy", "-k", 7, "--json", "--scheduler")
+    words = (f"search {folder}/aska {folder}/queries.npy -k 7 --json --scheduler",)
     shown = Cluster(tmp_path, workers=1, options=())
     try:
         outcome = invoke(*words, shown.address)

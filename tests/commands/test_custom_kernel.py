@@ -21,16 +21,7 @@ ROWS, DIMS = 600, 16
 ENCODERS = {
     "aska": ("--encoder", "aska", "--atoms", "32", "--sparsity", "4"),
     "kpca": ("--encoder", "kpca", "--landmarks", "48", "--components", "12"),
-    "kpca-pq": (
-        "--encoder",
-        "kpca-pq",
-        "--landmarks",
-        "48",
-        "--components",
-        "12",
-        "--subquantizers",
-        "4",
-    ),
+    "kpca-pq": "--encoder kpca-pq --landmarks 48 --components 12 --subquantizers 4".split(),
 }
 
 
@@ -41,14 +32,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "base.npy", histograms(ROWS, DIMS, seed=1))
     np.save(folder / "queries.npy", histograms(5, DIMS, seed=2))
     write(folder, INTERSECTION)
-    succeed("ingest", folder / "base.npy", folder / "vectors")
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
     for name, options in ENCODERS.items():
         encode(folder, name, *options, "--part-rows", 200, "--workers", 2)
     return folder
 
 
 def encode(folder: Path, codes: str, *options: object) -> None:
-    succeed("encode", folder / "vectors", folder / codes, "--kernel", folder / "mine.py", *options)
+    succeed(f"encode {folder}/vectors {folder}/{codes} --kernel {folder}/mine.py", *options)
 
 
 def hits(*words: object) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -62,7 +53,7 @@ def refused(code: int, message: str, *words: object) -> None:
 
 
 def digest(folder: Path, codes: str = "aska") -> str:
-    found: dict[str, Any] = json.loads(succeed("info", folder / codes, "--json"))["kernel"]
+    found: dict[str, Any] = json.loads(succeed(f"info {folder}/{codes} --json"))["kernel"]
     assert found["configuration"].keys() == {"file", "digest"}
     return str(found["configuration"]["digest"])
 
@@ -93,14 +84,7 @@ def test_codes_are_searched_and_reranked_by_it(folder: Path, encoder: str) -> No
 
 
 def test_kpca_of_it_is_that_of_the_built_in_kernel(folder: Path) -> None:
-    known = (
-        "encode",
-        folder / "vectors",
-        folder / "known",
-        "--kernel",
-        "intersection",
-        *ENCODERS["kpca"],
-    )
+    known = (f"encode {folder}/vectors {folder}/known --kernel intersection", *ENCODERS["kpca"])
     succeed(*known, "--part-rows", 200)
     ids, scores = hits(folder / "known", folder / "queries.npy")
     custom, own_scores = hits(
@@ -164,7 +148,7 @@ def test_hits_are_evaluated_by_it(folder: Path) -> None:
         folder / "mine.py",
     )
     report = json.loads(
-        succeed("evaluate", folder / "truth.npz", folder / "truth.npz", *scoring, "--json")
+        succeed(f"evaluate {folder}/truth.npz {folder}/truth.npz", *scoring, "--json")
     )
     assert {row["value"] for row in report["recall"]} == {1.0}
 
@@ -174,7 +158,7 @@ def test_encoders_are_compared_under_it(folder: Path) -> None:
     queries, encoder = folder / "queries.npy", "aska:atoms=32,sparsity=4"
     words = ("--encoder", encoder, "--ranks", "1,7", "--rerank", ROWS, "--json")
     (mine, known) = (
-        json.loads(succeed("compare", folder / "vectors", queries, "--kernel", kernel, *words))
+        json.loads(succeed(f"compare {folder}/vectors {queries} --kernel {kernel}", *words))
         for kernel in (folder / "mine.py", "intersection")
     )
     (run,), (same,) = mine["runs"], known["runs"]
@@ -196,12 +180,12 @@ def test_it_is_compiled_before_a_search_is_timed(folder: Path) -> None:
 
 def test_export_takes_it_too(folder: Path) -> None:
     pytest.importorskip("faiss")
-    succeed("export", folder / "kpca-pq", folder / "index.faiss", "--kernel", folder / "mine.py")
+    succeed(f"export {folder}/kpca-pq {folder}/index.faiss --kernel {folder}/mine.py")
     assert (folder / "index.faiss").stat().st_size > 0
 
 
 def test_codes_of_it_need_its_file(folder: Path) -> None:
-    search = ("search", folder / "aska", folder / "queries.npy")
+    search = (f"search {folder}/aska {folder}/queries.npy",)
     expected = f"mine.py with digest {digest(folder)}"
     message = (
         f"the store's kernel is a custom one: found no file of it, expected {expected}. "
@@ -230,12 +214,12 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     refused(
         2,
         f"{codes} has kernel chi2: found --kernel {mine}. Fix: leave --kernel out.",
-        "search", codes, data / "queries.npy", "--kernel", mine,
+        f"search {codes} {data}/queries.npy --kernel {mine}",
     )  # fmt: skip
     refused(
         2,
         "kernel mine.py takes no gamma: found 2.0. Fix: leave --gamma out, write it there.",
-        "search", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--gamma", 2,
+        f"search {folder}/vectors {folder}/queries.npy --kernel {mine} --gamma 2",
     )  # fmt: skip
 
 
@@ -256,7 +240,7 @@ def test_a_kernel_that_is_not_semidefinite_scores_every_row(folder: Path) -> Non
         "kernel far.py has no codes or bounds: found SEMIDEFINITE = False in the file, expected "
         "True, since only a positive semi-definite kernel with K(x, x) = 1 has codes or bounds. "
         "Fix: mercore search VECTORS QUERIES --kernel far.py, which scores every row.",
-        "encode", words[0], folder / "new", "--kernel", far, "--encoder", "bound",
+        f"encode {words[0]} {folder}/new --kernel {far} --encoder bound",
     )  # fmt: skip
     assert not (folder / "new").exists()
 
@@ -264,8 +248,8 @@ def test_a_kernel_that_is_not_semidefinite_scores_every_row(folder: Path) -> Non
 def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> None:
     distant = write(folder, returning("1.0 - 1e-2 * np.abs(x - y).sum()"), "distant.py")
     for words in (
-        ("encode", folder / "vectors", folder / "new"),
-        ("search", folder / "vectors", folder / "queries.npy"),
+        (f"encode {folder}/vectors {folder}/new",),
+        (f"search {folder}/vectors {folder}/queries.npy",),
     ):
         outcome = invoke(*words, "--kernel", distant)
         assert (outcome.code, outcome.out) == (2, "")
@@ -285,6 +269,6 @@ def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> 
         f"{missing} cannot be read: No such file or directory, expected a file that declares a "
          "kernel. "
         "Fix: check the path.",
-        "encode", folder / "vectors", folder / "new", "--kernel", missing,
+        f"encode {folder}/vectors {folder}/new --kernel {missing}",
     )  # fmt: skip
     assert sys.modules.get("mercore_own_kernel") is None

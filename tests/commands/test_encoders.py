@@ -93,7 +93,7 @@ def stores(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """A code store of 12 parts for each encoder."""
     folder = tmp_path_factory.mktemp("encoders")
     for name in ENCODERS:
-        succeed("encode", vectors, folder / name, *words_of(name), "--part-rows", 250)
+        succeed(f"encode {vectors} {folder}/{name}", *words_of(name), "--part-rows", 250)
     return {name: folder / name for name in ENCODERS}
 
 
@@ -112,7 +112,7 @@ def test_every_encoder_is_among_those_tried() -> None:
 
 @every_encoder
 def test_a_store_is_whole_and_says_what_it_is(name: str, stores: dict[str, Path]) -> None:
-    checked = invoke("check", stores[name], "--json")
+    checked = invoke(f"check {stores[name]} --json")
     assert (checked.code, json.loads(checked.out)["faults"]) == (0, [])
     report = json_of("info", stores[name])
     assert (report["rows"], report["parts"], report["parts_done"]) == (ROWS, 12, 12)
@@ -168,7 +168,7 @@ def test_encoding_again_mends_what_is_missing_and_only_that(
     (store / "receipts/c/5/0").unlink()
     for path in model[:2]:
         path.unlink()
-    again = invoke("encode", vectors, store, *words_of(name), "--part-rows", 250, "--json")
+    again = invoke(f"encode {vectors} {store}", *words_of(name), "--part-rows", 250, "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["parts_done_now"] == 1
     told = [
@@ -184,7 +184,7 @@ def test_encoding_again_mends_what_is_missing_and_only_that(
 @every_encoder
 def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[str, Path]) -> None:
     refusal = invoke(
-        "encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9
+        f"encode {vectors} {stores[name]}", *words_of(name), "--part-rows", 250, "--random-state", 9
     )
     assert refusal.code == 2
     assert refusal.err == (
@@ -233,14 +233,14 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(vectors: Path, tmp_pa
     rng = np.random.default_rng(4)
     done = 0
     for _ in range(2):
-        process = start("encode", vectors, store, *options, "--workers", 2)
+        process = start(f"encode {vectors} {store}", *options, "--workers", 2)
         wait_for_receipts(store, done + int(rng.integers(5, 40)), process)
         kill_after(process, int(rng.integers(0, 4_000)))
         before, done = done, count_receipts(store)
         assert before < done < 300
-    last = finish(start("encode", vectors, store, *options, "--json"))
+    last = finish(start(f"encode {vectors} {store}", *options, "--json"))
     assert last.code == 0, last.err
     assert json.loads(last.out)["parts_done_now"] == 300 - done
-    succeed("encode", vectors, tmp_path / "undisturbed", *options)
+    succeed(f"encode {vectors} {tmp_path}/undisturbed", *options)
     assert files_of(store) == files_of(tmp_path / "undisturbed")
     assert names_in(tmp_path) == ["codes", "undisturbed"]

@@ -83,19 +83,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "queries.npy", queries)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
-        succeed("ingest", folder / "base.npy", folder / "vectors")
+        succeed(f"ingest {folder}/base.npy {folder}/vectors")
     for name, options in BOUNDS.items():
         encode(folder / "vectors", folder / name, "--kernel", "chi2", *options, "--part-rows", 200)
     return folder
 
 
 def encode(vectors: Path, bounds: Path, *options: object) -> None:
-    succeed("encode", vectors, bounds, *options, "--workers", 2)
+    succeed(f"encode {vectors} {bounds}", *options, "--workers", 2)
 
 
 def exact(store: Path, queries: Path, *options: object, k: int = K) -> tuple[Ids, dict[str, Any]]:
     """The ids that an exact search prints, and its report."""
-    report = json.loads(succeed("search", store, queries, "-k", k, "--exact", "--json", *options))
+    report = json.loads(succeed(f"search {store} {queries} -k {k} --exact --json", *options))
     return np.array(report["ids"]), report
 
 
@@ -198,7 +198,7 @@ def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(
     rows, queries = loaded(folder)
     rows[::7] = 0
     np.save(tmp_path / "base.npy", rows)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors", "--drop-zero-rows")
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors --drop-zero-rows")
     kept = np.flatnonzero(rows.any(axis=1))
     true = kept[nearest("chi2", rows[kept], queries, K)]
     encode(tmp_path / "vectors", tmp_path / "bounds", "--kernel", "chi2", *BOUNDS["kpca-bound"])
@@ -264,13 +264,13 @@ def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(
         for batch in (1, 10, NQ):
             for threads in (1, 2):
                 words = ("--exact", "--batch", batch, "--threads", threads, "--out", out, "--force")
-                succeed("search", store, folder / "queries.npy", "-k", K, *words)
+                succeed(f"search {store} {folder}/queries.npy -k {K}", *words)
                 hits.add(out.read_bytes())
                 certificates.setdefault((store, batch), set()).add(
                     (tmp_path / "hits.npz.certificate.npz").read_bytes()
                 )
     by_kernel = ("--kernel", "chi2", "--exact", "--out", out, "--force")
-    succeed("search", folder / "vectors", folder / "queries.npy", "-k", K, *by_kernel)
+    succeed(f"search {folder}/vectors {folder}/queries.npy -k {K}", *by_kernel)
     hits.add(out.read_bytes())
     assert len(hits) == 1
     assert {len(found) for found in certificates.values()} == {1}  # whatever the threads
@@ -282,17 +282,7 @@ def test_every_format_of_hits_has_its_certificate_beside(
     suffix: str, folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / f"gt{suffix}"
-    words = (
-        "search",
-        folder / "kpca-bound",
-        folder / "queries.npy",
-        "-k",
-        K,
-        "--exact",
-        "--out",
-        out,
-        "--json",
-    )
+    words = (f"search {folder}/kpca-bound {folder}/queries.npy -k {K} --exact --out {out} --json",)
     report = json.loads(succeed(*words))
     beside = [str(tmp_path / "gt.fvecs")] if suffix == ".ivecs" else []
     assert report["written"] == [str(out), *beside, f"{out}.certificate.npz"]
@@ -324,9 +314,7 @@ def test_ids_beyond_int32_are_refused_before_work(
         "mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched")
     )
     out = tmp_path / f"gt{suffix}"
-    outcome = invoke(
-        "search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out
-    )
+    outcome = invoke(f"search {folder}/kpca-bound {folder}/queries.npy --exact --out {out}")
     message = (
         f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Fix: write the hits as .npz "
         "or .parquet."
@@ -345,7 +333,7 @@ def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
     for words in ((tmp_path / "bounds",), (folder / "vectors", *kernel_options(kernel))):
         out = tmp_path / "gt.npz"
         options = (*words[1:], "-k", K, "--exact", "--out", out, "--force")
-        succeed("search", words[0], folder / "queries.npy", *options)
+        succeed(f"search {words[0]} {folder}/queries.npy", *options)
         assert certify(folder, out) == (0, accepted)
     hits = dict(np.load(out))
     hits["ids"][7, 3] = np.setdiff1d(np.arange(ROWS), hits["ids"][7])[0]
@@ -358,7 +346,7 @@ def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
 
 def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "hits.npz"
-    words = ("search", folder / "kpca-bound", folder / "queries.npy", "-k", K, "--relaxed", 0.9)
+    words = (f"search {folder}/kpca-bound {folder}/queries.npy -k {K} --relaxed 0.9",)
     report = json.loads(succeed(*words, "--json"))
     approximate = report["approximate"]
     assert approximate["relaxed"] == 0.9
@@ -386,9 +374,9 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     data = adversary("near-uniform", 1500, 5)
     np.save(tmp_path / "base.npy", data.rows)
     np.save(tmp_path / "queries.npy", data.queries)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors")
     bounds, options = tmp_path / "bounds", ("--landmarks", 64, "--components", 16)
-    made = invoke("encode", tmp_path / "vectors", bounds, "--kernel", "cosine", *BOUNDS["bound"])
+    made = invoke(f"encode {tmp_path}/vectors {bounds} --kernel cosine", *BOUNDS["bound"])
     assert made.code == 0
     warned = (
         f"scoring every row of {tmp_path / 'vectors'} under kernel cosine is cheaper than any "
@@ -397,7 +385,7 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     assert warned in made.err
     bounds = tmp_path / "narrow"
     encode(tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "kpca-bound", *options)
-    outcome = invoke("search", bounds, tmp_path / "queries.npy", "-k", 3, "--exact")
+    outcome = invoke(f"search {bounds} {tmp_path}/queries.npy -k 3 --exact")
     every = (
         f"the bounds of {bounds} ruled out too few rows for 5 of 5 queries: for those "
         "every row was scored"
@@ -409,19 +397,10 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "gt.npz"
-    encoded = run(
-        "encode",
-        folder / "vectors",
-        tmp_path / "bounds",
-        "--kernel",
-        "hellinger",
-        *BOUNDS["bound"],
-    )
+    encoded = run(f"encode {folder}/vectors {tmp_path}/bounds --kernel hellinger", *BOUNDS["bound"])
     assert encoded.code == 0, encoded.err
     assert "expected cost of exact searches for 10 neighbours" in encoded.err
-    searched = run(
-        "search", tmp_path / "bounds", folder / "queries.npy", "-k", K, "--exact", "--out", out
-    )
+    searched = run(f"search {tmp_path}/bounds {folder}/queries.npy -k {K} --exact --out {out}")
     assert (searched.code, searched.out) == (0, "")
     assert "\nproved; rows scored by the true kernel: median " in searched.err
     np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
@@ -430,7 +409,5 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
                      f"{out}.certificate.npz"])
     )  # fmt: skip
     assert checked.code == 0, checked
-    verified = run(
-        "verify", folder / "vectors", folder / "queries.npy", out, "--kernel", "hellinger"
-    )
+    verified = run(f"verify {folder}/vectors {folder}/queries.npy {out} --kernel hellinger")
     assert verified.code == 0, verified.err

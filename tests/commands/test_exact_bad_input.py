@@ -38,7 +38,7 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
     for name, rows, seed in (("base", 3000, 9), ("queries", 12, 2), ("few", 11, 2)):
         np.save(folder / f"{name}.npy", histograms(rows, 24, seed))
     np.save(folder / "narrow.npy", histograms(12, 23, 2))
-    succeed("ingest", folder / "base.npy", folder / "others")
+    succeed(f"ingest {folder}/base.npy {folder}/others")
     rbf = ("--kernel", "rbf", "--gamma", 0.5)
     for name, store, kernel, options in (
         ("bounds", "vectors", ("--kernel", "chi2"), KPCA),
@@ -46,17 +46,8 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
         ("rbf-bounds", "vectors", rbf, KPCA),
         ("bins", "vectors", ("--kernel", "chi2"), ("--encoder", "bin-bound", "--groups", 8)),
     ):
-        succeed("encode", folder / store, folder / name, *kernel, *options)
-    succeed(
-        "search",
-        folder / "bounds",
-        folder / "queries.npy",
-        "-k",
-        8,
-        "--exact",
-        "--out",
-        folder / "hits.npz",
-    )
+        succeed(f"encode {folder}/{store} {folder}/{name}", *kernel, *options)
+    succeed(f"search {folder}/bounds {folder}/queries.npy -k 8 --exact --out {folder}/hits.npz")
     write(folder, INTERSECTION)
     np.savez(folder / "empty.npz", ids=np.empty((12, 0), np.int64))
     np.savez(folder / "wide.npz", ids=np.zeros((12, 3001), np.int64))
@@ -67,25 +58,17 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
 def search(
     folder: Path, *options: object, store: str = "bounds", queries: str = "queries.npy"
 ) -> Words:
-    return ["search", folder / store, folder / queries, "-k", 5, *options]
+    return [f"search {folder}/{store} {folder}/{queries} -k 5", *options]
 
 
 def encode(folder: Path, *options: object, kernel: object = "chi2") -> Words:
-    return ["encode", folder / "vectors", folder / "new", "--kernel", kernel, *options]
+    return [f"encode {folder}/vectors {folder}/new --kernel {kernel}", *options]
 
 
 def verify(
     folder: Path, *options: object, hits: str = "hits.npz", queries: str = "queries.npy"
 ) -> Words:
-    return [
-        "verify",
-        folder / "vectors",
-        folder / queries,
-        folder / hits,
-        "--kernel",
-        "chi2",
-        *options,
-    ]
+    return [f"verify {folder}/vectors {folder}/{queries} {folder}/{hits} --kernel chi2", *options]
 
 
 # --- search
@@ -288,10 +271,7 @@ def no_hits(folder: Path) -> Words:
     return verify(folder, hits="nothing.npz")
 
 
-@case(
-    2,
-    "{}/queries.npy: ids uint8[12, 24], expected ids int64[nq, k]. Fix: name a file of hits.",
-)
+@case(2, "{}/queries.npy: ids uint8[12, 24], expected ids int64[nq, k]. Fix: name a file of hits.")
 def vectors_in_place_of_hits(folder: Path) -> Words:
     return verify(folder, hits="queries.npy")
 
@@ -325,7 +305,7 @@ def test_bounds_of_another_kernel(kernel: tuple[object, ...], folder: Path) -> N
 
 def test_bounds_of_other_vectors(folder: Path) -> None:
     ours, theirs = (
-        json.loads(succeed("info", folder / name, "--json"))["fingerprint"]
+        json.loads(succeed(f"info {folder}/{name} --json"))["fingerprint"]
         for name in ("vectors", "others")
     )
     message = (
@@ -353,7 +333,7 @@ def test_bad_input(name: str, folder: Path) -> None:
 
 
 def test_verify_needs_a_kernel(folder: Path) -> None:
-    outcome = invoke("verify", folder / "vectors", folder / "queries.npy", folder / "hits.npz")
+    outcome = invoke(f"verify {folder}/vectors {folder}/queries.npy {folder}/hits.npz")
     assert (outcome.code, outcome.out) == (2, "")
     assert "Missing option '--kernel'" in outcome.err
 

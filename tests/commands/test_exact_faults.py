@@ -32,19 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "queries.npy", histograms(1, 24, seed=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
-        succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed("encode", folder / "vectors", folder / "bounds", *FIND, "--part-rows", 256)
+        succeed(f"ingest {folder}/base.npy {folder}/vectors")
+    succeed(f"encode {folder}/vectors {folder}/bounds", *FIND, "--part-rows", 256)
     (folder / "out").mkdir()
-    succeed(
-        "search",
-        folder / "bounds",
-        folder / "queries.npy",
-        "-k",
-        3,
-        "--exact",
-        "--out",
-        folder / "true.npz",
-    )
+    succeed(f"search {folder}/bounds {folder}/queries.npy -k 3 --exact --out {folder}/true.npz")
     return folder
 
 
@@ -52,7 +43,7 @@ def search(folder: Path, store: str = "bounds", *options: object) -> Outcome:
     """Search exactly into an empty folder; what is kept to resume is removed again."""
     out = folder / "out/hits.npz"
     outcome = invoke(
-        "search", folder / store, folder / "queries.npy", "-k", 3, "--exact", "--out", out, *options
+        f"search {folder}/{store} {folder}/queries.npy -k 3 --exact --out {out}", *options
     )
     assert set(names_in(folder / "out")) <= {"hits.npz.parts"}, outcome
     shutil.rmtree(f"{out}.parts", ignore_errors=True)
@@ -66,14 +57,7 @@ def assert_names_part(outcome: Outcome, store: Path, part: int) -> None:
 
 
 def verify(folder: Path) -> Outcome:
-    words = (
-        "verify",
-        folder / "vectors",
-        folder / "queries.npy",
-        folder / "true.npz",
-        "--kernel",
-        "chi2",
-    )
+    words = (f"verify {folder}/vectors {folder}/queries.npy {folder}/true.npz --kernel chi2",)
     return invoke(*words, "--bounds", folder / "bounds")
 
 
@@ -144,9 +128,9 @@ def test_bounds_that_no_query_needs_are_checked_too(tmp_path: Path) -> None:
     data = adversary("near-uniform", 2000, 2)
     np.save(tmp_path / "base.npy", data.rows)
     np.save(tmp_path / "queries.npy", data.queries)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors")
     poor = ("--kernel", "cosine", "--encoder", "kpca-bound", "--landmarks", 32, "--components", 8)
-    succeed("encode", tmp_path / "vectors", tmp_path / "bounds", *poor, "--part-rows", 100)
+    succeed(f"encode {tmp_path}/vectors {tmp_path}/bounds", *poor, "--part-rows", 100)
     (tmp_path / "out").mkdir()
     rng = np.random.default_rng(1)
     for options in ((), ("-k", 1500)):
@@ -158,7 +142,7 @@ def test_a_search_that_resumes_checks_every_byte_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, rng = folder / "out/hits.npz", np.random.default_rng(2)
-    words = ("search", folder / "bounds", folder / "queries.npy", "-k", 3, "--exact", "--out", out)
+    words = (f"search {folder}/bounds {folder}/queries.npy -k 3 --exact --out {out}",)
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
@@ -178,9 +162,9 @@ def test_other_vectors_are_refused(folder: Path, tmp_path: Path) -> None:
     rows = np.load(folder / "base.npy")
     rows[1234, 5] += 1
     np.save(tmp_path / "base.npy", rows)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors")
     found, expected = (
-        json.loads(succeed("info", where / "vectors", "--json"))["fingerprint"]
+        json.loads(succeed(f"info {where}/vectors --json"))["fingerprint"]
         for where in (tmp_path, folder)
     )
     outcome = search(folder, "bounds", "--vectors", tmp_path / "vectors")
@@ -197,14 +181,7 @@ def test_vectors_that_moved_are_found(folder: Path, tmp_path: Path) -> None:
         shutil.copytree(folder / name, tmp_path / name)
     moved = tmp_path / "vectors"
     words = (
-        "search",
-        tmp_path / "bounds",
-        folder / "queries.npy",
-        "-k",
-        3,
-        "--exact",
-        "--out",
-        tmp_path / "hits.npz",
+        f"search {tmp_path}/bounds {folder}/queries.npy -k 3 --exact --out {tmp_path}/hits.npz",
     )
     succeed(*words, "--vectors", moved)
     assert (tmp_path / "hits.npz").read_bytes() == (folder / "true.npz").read_bytes()

@@ -32,7 +32,7 @@ def folder(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     np.save(folder / "queries.npy", histograms(NQ, 24, seed=5))
     bounds = ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64)
-    succeed("encode", vectors, folder / "bounds", "--kernel", "chi2", *bounds, "--part-rows", 500)
+    succeed(f"encode {vectors} {folder}/bounds --kernel chi2", *bounds, "--part-rows", 500)
     (folder / "undisturbed").mkdir()
     succeed(*search(folder, folder / "undisturbed/hits.npz"))
     assert names_in(folder / "undisturbed") == FILES

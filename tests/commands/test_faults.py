@@ -95,7 +95,7 @@ def code_store(codes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compressed_store(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished code store of 6 parts under zstd."""
     store = tmp_path_factory.mktemp("faults") / "codes"
-    succeed("encode", vectors, store, *ENCODE, "--part-rows", 500, "--compressor", "zstd")
+    succeed(f"encode {vectors} {store}", *ENCODE, "--part-rows", 500, "--compressor", "zstd")
     return store
 
 
@@ -108,8 +108,8 @@ def vector_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "rows.npy", rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
-        succeed("ingest", folder / "rows.npy", folder / "vectors", "--drop-zero-rows")
-    assert json.loads(succeed("info", folder / "vectors", "--json"))["parts"] == 24
+        succeed(f"ingest {folder}/rows.npy {folder}/vectors --drop-zero-rows")
+    assert json.loads(succeed(f"info {folder}/vectors --json"))["parts"] == 24
     return folder / "vectors"
 
 
@@ -269,7 +269,7 @@ def test_encode_again_mends_any_damage_and_redoes_nothing_else(
         if (store / key).exists():
             damage_for_good(store / key, list(DAMAGES.values())[seed], rng)
     vectors = codes.parent / "vectors"
-    report = json.loads(succeed("encode", vectors, store, *ENCODE, "--part-rows", 50, "--json"))
+    report = json.loads(succeed(f"encode {vectors} {store}", *ENCODE, "--part-rows", 50, "--json"))
     assert report["parts_done_now"] == len(hurt)
     assert files_of(store) == files_of(codes)
 

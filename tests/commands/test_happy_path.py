@@ -186,7 +186,7 @@ def test_a_zarr_array_needs_no_ingest(
     small: Rows, expected: Hits, data: Path, tmp_path: Path
 ) -> None:
     zarr_array(3)(tmp_path / "rows.zarr", small)
-    succeed("encode", tmp_path / "rows.zarr", tmp_path / "codes", *ENCODE)
+    succeed(f"encode {tmp_path}/rows.zarr {tmp_path}/codes", *ENCODE)
     queries = data / "queries.npy"
     exact = hits_of(tmp_path / "rows.zarr", queries, "--kernel", "chi2", "-k", 10)
     assert np.array_equal(exact.ids, expected.ids)
@@ -204,7 +204,7 @@ def test_a_zarr_array_that_changes_after_its_rows_were_checked_is_not_encoded(
         zarr.open_array(rows)[1234] = 7
 
     monkeypatch.setattr("mercore.jobs.verbs.encode.check_every_row", check_and_change)
-    outcome = invoke("encode", rows, tmp_path / "codes", *ENCODE)
+    outcome = invoke(f"encode {rows} {tmp_path}/codes", *ENCODE)
     assert outcome.code == 2
     assert f"{rows}: rows [0, {len(small)}) have changed since they were first read" in outcome.err
 
@@ -222,7 +222,7 @@ def kernel(request: pytest.FixtureRequest) -> str:
 def encoded(kernel: str, vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A code store of 12 parts."""
     store = tmp_path_factory.mktemp("encoded") / "codes"
-    succeed("encode", vectors, store, *ENCODE, "--kernel", kernel, "--part-rows", 250)
+    succeed(f"encode {vectors} {store}", *ENCODE, "--kernel", kernel, "--part-rows", 250)
     return store
 
 
@@ -255,9 +255,9 @@ def test_the_size_of_parts_changes_nothing(
     if part_rows < 20:  # thousands of files show no more than hundreds do
         vectors = few(vectors, tmp_path)
         encoded = tmp_path / "whole"
-        succeed("encode", vectors, encoded, *ENCODE, "--kernel", kernel)
+        succeed(f"encode {vectors} {encoded}", *ENCODE, "--kernel", kernel)
     succeed(
-        "encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--part-rows", part_rows
+        f"encode {vectors} {tmp_path}/codes", *ENCODE, "--kernel", kernel, "--part-rows", part_rows
     )
     words = (data / "queries.npy", "-k", 50, "--threads", 2)
     assert_same(hits_of(tmp_path / "codes", *words), hits_of(encoded, *words))
@@ -266,7 +266,7 @@ def test_the_size_of_parts_changes_nothing(
 def few(vectors: Path, folder: Path) -> Path:
     """Return a vector store of the first 80 rows of ``base.npy``."""
     np.save(folder / "few.npy", np.load(vectors.parent / "base.npy")[:80])
-    succeed("ingest", folder / "few.npy", folder / "few")
+    succeed(f"ingest {folder}/few.npy {folder}/few")
     return folder / "few"
 
 
@@ -276,14 +276,14 @@ def few(vectors: Path, folder: Path) -> Path:
 def test_compressors_change_nothing_but_bytes(
     compressor: str, data: Path, vectors: Path, codes: Path, tmp_path: Path
 ) -> None:
-    succeed("ingest", data / "base.npy", tmp_path / "vectors", "--compressor", compressor)
-    succeed("encode", tmp_path / "vectors", tmp_path / "codes", *ENCODE, "--compressor", compressor)
+    succeed(f"ingest {data}/base.npy {tmp_path}/vectors --compressor {compressor}")
+    succeed(f"encode {tmp_path}/vectors {tmp_path}/codes", *ENCODE, "--compressor", compressor)
     queries = data / "queries.npy"
     assert_same(hits_of(tmp_path / "codes", queries, "-k", 20), hits_of(codes, queries, "-k", 20))
     by_kernel = (queries, "-k", 20, "--kernel", "chi2")
     assert_same(hits_of(tmp_path / "vectors", *by_kernel), hits_of(vectors, *by_kernel))
     sizes = [
-        json.loads(succeed("info", store, "--json"))["bytes"]
+        json.loads(succeed(f"info {store} --json"))["bytes"]
         for store in (tmp_path / "vectors", vectors)
     ]
     assert sizes[0] < sizes[1]
@@ -295,9 +295,7 @@ def test_compressors_change_nothing_but_bytes(
 def test_reranking_every_row_is_the_exhaustive_search(
     weights: str, kernel: str, vectors: Path, data: Path, tmp_path: Path
 ) -> None:
-    succeed(
-        "encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--weights", weights
-    )
+    succeed(f"encode {vectors} {tmp_path}/codes", *ENCODE, "--kernel", kernel, "--weights", weights)
     queries = (data / "queries.npy", "-k", 30)
     exact = hits_of(vectors, *queries, "--kernel", kernel)
     assert_same(hits_of(tmp_path / "codes", *queries, "--rerank", 3000), exact)
@@ -308,7 +306,7 @@ def test_reranking_every_row_is_the_exhaustive_search(
 def test_workers_write_the_same_bytes(vectors: Path, codes: Path, tmp_path: Path) -> None:
     for workers in (1, 3):
         store = tmp_path / f"codes{workers}"
-        succeed("encode", vectors, store, *ENCODE, "--part-rows", 50, "--workers", workers)
+        succeed(f"encode {vectors} {store}", *ENCODE, "--part-rows", 50, "--workers", workers)
         assert files_of(store) == files_of(codes)
 
 
@@ -321,11 +319,11 @@ def test_dropped_rows_keep_the_ids_of_the_others(data: Path, tmp_path: Path) -> 
     kept = np.flatnonzero(rows.any(axis=1))
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "kept.npy", rows[kept])
-    succeed("ingest", tmp_path / "rows.npy", tmp_path / "rows", "--drop-zero-rows")
-    succeed("ingest", tmp_path / "kept.npy", tmp_path / "kept")
+    succeed(f"ingest {tmp_path}/rows.npy {tmp_path}/rows --drop-zero-rows")
+    succeed(f"ingest {tmp_path}/kept.npy {tmp_path}/kept")
     queries = (data / "queries.npy", "-k", 40)
     for name in ("rows", "kept"):
-        succeed("encode", tmp_path / name, tmp_path / f"{name}-codes", *ENCODE)
+        succeed(f"encode {tmp_path}/{name} {tmp_path}/{name}-codes", *ENCODE)
     for store, options in (
         ("{}", ("--kernel", "chi2")),
         ("{}-codes", ()),
@@ -350,7 +348,7 @@ def test_hits_are_the_same_in_every_format(codes: Path, data: Path, tmp_path: Pa
         assert np.array_equal(found.ids, printed.ids)
         assert found.scores is not None
         assert np.array_equal(found.scores.astype(np.float32), printed.scores.astype(np.float32))
-        again = json.loads(succeed("evaluate", tmp_path / name, tmp_path / name, "--json"))
+        again = json.loads(succeed(f"evaluate {tmp_path}/{name} {tmp_path}/{name} --json"))
         assert all(row["value"] == 1 for row in again["recall"] if row["definition"] == "k-recall")
     tabled = [line.split("\t") for line in succeed(*words).splitlines()]
     assert tabled[0] == ["query", "rank", "id", "score"]
@@ -366,43 +364,23 @@ def test_the_real_command_from_end_to_end(data: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.npy").symlink_to(data / "base.npy")
     (tmp_path / "q.npy").symlink_to(data / "queries.npy")
     for words in (
-        ("ingest", "rows.npy", "vectors", "--json"),
-        ("encode", "vectors", "codes", *ENCODE, "--json"),
-        ("search", "codes", "q.npy", "-k", 10, "--out", "found.ivecs", "--json"),
-        (
-            "search",
-            "vectors",
-            "q.npy",
-            "--kernel",
-            "chi2",
-            "-k",
-            10,
-            "--out",
-            "truth.npz",
-            "--json",
-        ),
-        ("evaluate", "found.ivecs", "truth.npz", "--json"),
-        ("info", "codes", "--json"),
-        ("check", "codes", "--json"),
+        ("ingest rows.npy vectors --json",),
+        ("encode vectors codes", *ENCODE, "--json"),
+        ("search codes q.npy -k 10 --out found.ivecs --json",),
+        ("search vectors q.npy --kernel chi2 -k 10 --out truth.npz --json",),
+        ("evaluate found.ivecs truth.npz --json",),
+        ("info codes --json",),
+        ("check codes --json",),
     ):
         outcome = run(*words, **folder)
         assert (outcome.code, outcome.err) == (0, ""), outcome
         json.loads(outcome.out)
-    without_json = run("search", "codes", "q.npy", "-k", 3, **folder)
+    without_json = run("search codes q.npy -k 3", **folder)
     assert without_json.out.count("\n") == 1 + 12 * 3
     assert without_json.err.startswith("12 queries × 3,000 rows in ")
-    assert run("search", "codes", "q.npy", "-k", 3, "--out", "h.npz", **folder).out == ""
+    assert run("search codes q.npy -k 3 --out h.npz", **folder).out == ""
     assert names_in(tmp_path) == sorted(
-        [
-            "rows.npy",
-            "q.npy",
-            "vectors",
-            "codes",
-            "found.ivecs",
-            "found.fvecs",
-            "truth.npz",
-            "h.npz",
-        ]
+        "rows.npy q.npy vectors codes found.ivecs found.fvecs truth.npz h.npz".split()
     )
 
 
@@ -434,7 +412,7 @@ def test_names_may_hold_any_bytes(data: Path, tmp_path: Path) -> None:
 
 def test_encoding_again_does_nothing_and_says_so(vectors: Path, codes: Path) -> None:
     before = files_of(codes)
-    again = invoke("encode", vectors, codes, *ENCODE, "--part-rows", 50, "--json")
+    again = invoke(f"encode {vectors} {codes}", *ENCODE, "--part-rows", 50, "--json")
     assert (again.code, again.err) == (0, "")
     assert json.loads(again.out)["parts_done_now"] == 0
     assert files_of(codes) == before

@@ -31,7 +31,7 @@ OPTIONS = ("--orders", ORDERS, "--part-rows", PART_ROWS)
 def codes(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Binary codes of 12 parts."""
     store = tmp_path_factory.mktemp("codes") / "codes"
-    succeed("encode", vectors, store, *KLSH, "--bits", 128, "--part-rows", 250)
+    succeed(f"encode {vectors} {store}", *KLSH, "--bits", 128, "--part-rows", 250)
     return store
 
 
@@ -39,7 +39,7 @@ def codes(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def orders(codes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight orders of six parts each."""
     store = tmp_path_factory.mktemp("orders") / "orders"
-    succeed("index", codes, store, *OPTIONS)
+    succeed(f"index {codes} {store}", *OPTIONS)
     return store
 
 
@@ -50,12 +50,12 @@ def exact(vectors: Path, data: Path) -> Hits:
 
 
 def test_a_store_says_what_it_is_and_is_whole(orders: Path, vectors: Path) -> None:
-    report = json.loads(succeed("info", orders, "--json"))
+    report = json.loads(succeed(f"info {orders} --json"))
     assert (report["kind"], report["rows"], report["orders"]) == ("orders", ROWS, ORDERS)
     assert (report["parts"], report["parts_done"]) == (PARTS, PARTS)
     assert report["source"] == str(vectors)
     assert report["bytes"] == PARTS * (12 * PART_ROWS + 8)  # a checksum each column and part
-    assert json.loads(succeed("check", orders, "--json"))["faults"] == []
+    assert json.loads(succeed(f"check {orders} --json"))["faults"] == []
 
 
 def test_more_neighbours_find_more_and_a_hit_has_its_true_score(
@@ -100,7 +100,7 @@ def test_answers_do_not_depend_on_threads_batch_or_parts(
     found = hits_of(orders, *words)
     for how in (("--threads", 1), ("--threads", 3, "--batch", 5), ("--batch", 1)):
         assert_same(hits_of(orders, *words, *how), found)
-    succeed("index", codes, tmp_path / "other", "--orders", ORDERS, "--part-rows", 700)
+    succeed(f"index {codes} {tmp_path}/other --orders {ORDERS} --part-rows 700")
     assert_same(hits_of(tmp_path / "other", *words), found)
 
 
@@ -131,7 +131,7 @@ def test_sorting_again_mends_what_is_missing_or_damaged_and_only_that(
     chunk = store / "rows/c/40"
     chunk.write_bytes(b"x" + chunk.read_bytes()[1:])
     (store / "model/key_bits/c/0/0").unlink()
-    again = invoke("index", codes, store, *OPTIONS, "--json")
+    again = invoke(f"index {codes} {store}", *OPTIONS, "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["parts_done_now"] == 2
     assert "doing part 40 again: " in again.err
@@ -143,11 +143,11 @@ def test_a_part_that_is_damaged_gives_no_answer(orders: Path, data: Path, tmp_pa
     store = Path(shutil.copytree(orders, tmp_path / "orders"))
     for chunk in store.glob("keys/c/*"):
         chunk.write_bytes(b"x" + chunk.read_bytes()[1:])
-    refused = invoke("search", store, data / "queries.npy", "-k", K)
+    refused = invoke(f"search {store} {data}/queries.npy -k {K}")
     assert (refused.code, refused.out) == (1, "")
     assert "column keys has no checksum of its own bytes" in refused.err
     (store / "receipts/c/0/0").unlink()
-    refused = invoke("search", store, data / "queries.npy", "-k", K)
+    refused = invoke(f"search {store} {data}/queries.npy -k {K}")
     assert (refused.code, refused.out) == (1, "")
     assert "part 0: it has no receipt, so it is not done" in refused.err
     assert "Fix: run the same mercore index again" in refused.err
@@ -158,13 +158,13 @@ def test_memory_for_a_part_at_a_time_writes_the_same_bytes(
 ) -> None:
     monkeypatch.setattr("mercore.jobs.verbs.index.IndexTask.run_bytes", lambda _, parts: parts)
     monkeypatch.setattr("mercore.jobs.resources.limits.INTERPRETER_BYTES", 0)
-    small = invoke("index", codes, tmp_path / "orders", *OPTIONS, "--memory", 1)
+    small = invoke(f"index {codes} {tmp_path}/orders", *OPTIONS, "--memory", 1)
     assert small.code == 0, small.err
     assert files_of(tmp_path / "orders") == files_of(orders)
 
 
 def test_other_options_are_another_store(codes: Path, orders: Path) -> None:
-    refused = invoke("index", codes, orders, *OPTIONS, "--random-state", 9)
+    refused = invoke(f"index {codes} {orders}", *OPTIONS, "--random-state", 9)
     assert refused.code == 2
     assert refused.err == (
         f"mercore: {orders} is another store: it differs in random_state (0, not 9). "
@@ -211,7 +211,7 @@ def test_wrong_input_is_refused_before_any_work(
 def test_plans_of_an_index_and_of_its_search(
     codes: Path, orders: Path, data: Path, tmp_path: Path
 ) -> None:
-    words = ("plan", "index", codes, tmp_path / "orders", *OPTIONS)
+    words = (f"plan index {codes} {tmp_path}/orders", *OPTIONS)
     planned = json.loads(succeed(*words, "--json"))
     size = sum(path.stat().st_size for path in orders.rglob("*") if path.is_file())
     assert planned["bytes"] == pytest.approx(size, rel=0.001)
@@ -221,7 +221,7 @@ def test_plans_of_an_index_and_of_its_search(
     refused = invoke(*words, "--memory", "1MB")
     assert refused.code == 1
     assert "expected at most 1 MB" in refused.err
-    searched = json.loads(succeed("plan", "search", orders, data / "queries.npy", "--json"))
+    searched = json.loads(succeed(f"plan search {orders} {data}/queries.npy --json"))
     assert searched["passes"] == 1
     assert all(entry["seconds"] > 0 for entry in searched["times"])
 
@@ -231,15 +231,15 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(codes: Path, tmp_path
     options = ("--orders", 5, "--part-rows", 100)
     store, rng, done = tmp_path / "orders", np.random.default_rng(4), 0
     for _ in range(2):
-        process = start("index", codes, store, *options, "--workers", 2)
+        process = start(f"index {codes} {store}", *options, "--workers", 2)
         wait_for_receipts(store, done + int(rng.integers(5, 40)), process)
         kill_after(process, int(rng.integers(0, 4_000)))
         before, done = done, count_receipts(store)
         assert before < done < 150
-    last = run("index", codes, store, *options, "--json")
+    last = run(f"index {codes} {store}", *options, "--json")
     assert last.code == 0, last.err
     assert json.loads(last.out)["parts_done_now"] == 150 - done
-    succeed("index", codes, tmp_path / "undisturbed", *options)
+    succeed(f"index {codes} {tmp_path}/undisturbed", *options)
     assert files_of(store) == files_of(tmp_path / "undisturbed")
     assert names_in(tmp_path) == ["orders", "undisturbed"]
 
@@ -248,7 +248,7 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(codes: Path, tmp_path
 def test_processes_sort_and_search_as_threads_do(
     codes: Path, orders: Path, data: Path, tmp_path: Path
 ) -> None:
-    succeed("index", codes, tmp_path / "orders", *OPTIONS, "--processes", 2)
+    succeed(f"index {codes} {tmp_path}/orders", *OPTIONS, "--processes", 2)
     assert files_of(tmp_path / "orders") == files_of(orders)
     words = (orders, data / "queries.npy", "-k", K, "--neighbours", 3)
     assert_same(hits_of(*words, "--processes", 2), hits_of(*words))
@@ -256,7 +256,7 @@ def test_processes_sort_and_search_as_threads_do(
 
 @pytest.mark.slow
 def test_a_job_sorts_orders(codes: Path, orders: Path, queue: Queue, tmp_path: Path) -> None:
-    job = queue.submit("index", codes, tmp_path / "orders", *OPTIONS)
+    job = queue.submit(f"index {codes} {tmp_path}/orders", *OPTIONS)
     report = queue.wait(job)
     assert (report["state"], report["parts_done"]) == ("done", PARTS)
     assert files_of(tmp_path / "orders") == files_of(orders)

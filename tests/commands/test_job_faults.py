@@ -38,13 +38,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of the store that an undisturbed encode in the foreground writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
-    succeed("encode", vectors, store, *OPTIONS)
+    succeed(f"encode {vectors} {store}", *OPTIONS)
     return files_of(store)
 
 
 def begun(queue: Queue, vectors: Path, codes: Path) -> str:
     """Submit an encode, and return its id once some parts are done."""
-    job = queue.submit("encode", vectors, codes, *OPTIONS)
+    job = queue.submit(f"encode {vectors} {codes}", *OPTIONS)
     until(lambda: count_receipts(codes) > 10)
     return job
 
@@ -127,7 +127,7 @@ def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], qu
 def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:
     source = Path(shutil.copytree(vectors, queue.folder / "vectors"))
     np.save(queue.folder / "other.npy", histograms(3000, 24, seed=9))
-    succeed("ingest", queue.folder / "other.npy", queue.folder / "other")
+    succeed(f"ingest {queue.folder}/other.npy {queue.folder}/other")
     job = begun(queue, source, queue.folder / "codes")
     source.rename(queue.folder / "first")
     (queue.folder / "other").rename(source)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of the store that an undisturbed encode in the foreground writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
-    succeed("encode", vectors, store, *OPTIONS)
+    succeed(f"encode {vectors} {store}", *OPTIONS)
     return files_of(store)
 
 
@@ -43,7 +43,7 @@ def wait_for_receipts(store: Path, count: int) -> None:
 def submit_what_fails(vectors: Path, queue: Queue) -> str:
     """Submit a check of a store that is removed before the check begins; return its id."""
     (queue.folder / "copy").symlink_to(vectors)
-    queue.submit("encode", vectors, "first", *OPTIONS)
+    queue.submit(f"encode {vectors} first", *OPTIONS)
     job = queue.submit("check", "copy")
     (queue.folder / "copy").unlink()
     return job
@@ -52,11 +52,9 @@ def submit_what_fails(vectors: Path, queue: Queue) -> str:
 def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, queue: Queue) -> None:
     np.save(queue.folder / "base.npy", histograms(500, 24, seed=1))
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
-    ingest = queue.submit("--concurrent", 3, "ingest", "base.npy", "vectors")
-    encode = queue.submit("encode", "vectors", "codes", *ENCODE)
-    search = queue.submit(
-        "search", "codes", "queries.npy", "-k", 3, "--rerank", 9, "--out", "hits.npz"
-    )
+    ingest = queue.submit("--concurrent 3 ingest base.npy vectors")
+    encode = queue.submit("encode vectors codes", *ENCODE)
+    search = queue.submit("search codes queries.npy -k 3 --rerank 9 --out hits.npz")
     assert queue.run("wait", search).code == 0
     reports = [queue.status(job) for job in (ingest, encode, search)]
     assert [(report["state"], report["exit_code"], report["runs"]) for report in reports] == [
@@ -67,15 +65,8 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     assert all(report["peak_bytes"] > 50 << 20 for report in reports)
     assert reports[0]["ended"] <= reports[1]["began"]
     succeed(
-        "search",
-        queue.folder / "codes",
-        queue.folder / "queries.npy",
-        "-k",
-        3,
-        "--rerank",
-        9,
-        "--out",
-        queue.folder / "here.npz",
+        f"search {queue.folder}/codes {queue.folder}/queries.npy -k 3 --rerank 9 "
+        f"--out {queue.folder}/here.npz"
     )
     with np.load(queue.folder / "hits.npz") as there, np.load(queue.folder / "here.npz") as here:
         assert {name: there[name].tolist() for name in there} == {
@@ -85,7 +76,7 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     assert report["queries"] == 12
     assert queue.state.path.stat().st_mode & 0o777 == 0o700
     until(lambda: not queue.runners())
-    again = queue.run("submit", "ingest", "base.npy", "vectors")
+    again = queue.run("submit ingest base.npy vectors")
     assert (again.code, again.out.strip()) == (0, ingest)
     assert again.err.startswith(f"{ingest} done already: nothing was queued again: mercore ingest ")
 
@@ -93,15 +84,12 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
 def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    job = queue.submit("encode", vectors, "codes", *OPTIONS)
+    job = queue.submit(f"encode {vectors} codes", *OPTIONS)
     assert queue.wait(job)["state"] == "done"
     assert files_of(queue.folder / "codes") == undisturbed
     (queue.folder / "codes/atoms/c/7/0").write_bytes(b"damaged")
     again = queue.run(
-        "submit",
-        "encode",
-        vectors,
-        queue.folder / "codes",
+        f"submit encode {vectors} {queue.folder}/codes",
         *OPTIONS,
         "--workers",
         1,
@@ -119,7 +107,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     )
     assert json.loads(Path(report["report"]).read_text())["parts_done_now"] == 1
     assert files_of(queue.folder / "codes") == undisturbed
-    other = queue.run("submit", "encode", vectors, "codes", *ENCODE, "--part-rows", 20)
+    other = queue.run(f"submit encode {vectors} codes", *ENCODE, "--part-rows", 20)
     assert (other.code, other.out) == (2, "")
     assert "is another store: it differs in part_rows (10, not 20)" in other.err
 
@@ -127,7 +115,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
 def test_a_job_outlives_its_terminal_and_its_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    words = command("submit", "encode", vectors, "codes", *OPTIONS, "--workers", 1)
+    words = command(f"submit encode {vectors} codes", *OPTIONS, "--workers", 1)
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(queue.folder)
@@ -148,7 +136,7 @@ def test_a_job_outlives_its_terminal_and_its_runner(
 def test_a_killed_process_is_started_again_by_the_living_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    job = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
+    job = queue.submit(f"encode {vectors} codes", *OPTIONS, "--workers", 1)
     for parts in (20, 60, 100):  # as often as would fail it, had it done nothing between
         wait_for_receipts(queue.folder / "codes", parts)
         kill(*queue.workers())
@@ -165,7 +153,7 @@ def test_after_a_reboot_one_command_goes_on_with_the_queue(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
     jobs = [
-        queue.submit("encode", vectors, f"codes{seed}", *OPTIONS, "--random-state", seed)
+        queue.submit(f"encode {vectors} codes{seed}", *OPTIONS, "--random-state", seed)
         for seed in range(2)
     ]
     wait_for_receipts(queue.folder / "codes0", 10)
@@ -188,11 +176,11 @@ def test_after_a_reboot_one_command_goes_on_with_the_queue(
 
 
 def test_cancel_and_resume(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
-    first = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
-    second = queue.submit("encode", vectors, "codes2", *OPTIONS, "--random-state", 2)
+    first = queue.submit(f"encode {vectors} codes", *OPTIONS, "--workers", 1)
+    second = queue.submit(f"encode {vectors} codes2", *OPTIONS, "--random-state", 2)
     queue.succeed("cancel", second)
     wait_for_receipts(queue.folder / "codes", 10)
-    assert json.loads(queue.succeed("cancel", first, "--json"))["state"] == "cancelled"
+    assert json.loads(queue.succeed(f"cancel {first} --json"))["state"] == "cancelled"
     done = count_receipts(queue.folder / "codes")
     assert 10 < done < PARTS
     assert [queue.status(job)["why"] for job in (first, second)] == ["cancelled"] * 2
@@ -216,15 +204,15 @@ def test_what_waits_for_a_cancelled_job_ends_with_it(
     vectors: Path, data: Path, queue: Queue
 ) -> None:
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
-    encode = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
-    search = queue.submit("search", "codes", "queries.npy", "-k", 3, "--out", "hits.npz")
+    encode = queue.submit(f"encode {vectors} codes", *OPTIONS, "--workers", 1)
+    search = queue.submit("search codes queries.npy -k 3 --out hits.npz")
     wait_for_receipts(queue.folder / "codes", 10)
     outcome = queue.run("cancel", encode)
     assert outcome.err == (
         f"{encode} cancelled\n{search} cancelled: its source {encode} was cancelled\n"
     )
-    queue.succeed("resume", encode, search)
-    assert queue.run("wait", encode, search).code == 0
+    queue.succeed(f"resume {encode} {search}")
+    assert queue.run(f"wait {encode} {search}").code == 0
     assert queue.succeed("info", "hits.npz") == "hits  12 queries × 3, ids and scores\n"
     queue.succeed("jobs", "--prune")
     assert json.loads(queue.succeed("jobs", "--json")) == []
@@ -232,16 +220,16 @@ def test_what_waits_for_a_cancelled_job_ends_with_it(
 
 def test_an_ingest_that_is_killed_once_its_store_is_there_is_done(queue: Queue) -> None:
     np.save(queue.folder / "base.npy", histograms(2000, 24, seed=1))
-    job = queue.submit("ingest", "base.npy", "vectors")
+    job = queue.submit("ingest base.npy vectors")
     until((queue.folder / "vectors/zarr.json").exists)
     kill(*queue.workers())
     assert queue.wait(job)["state"] == "done"
 
 
 def test_the_memory_of_processes_counts(vectors: Path, queue: Queue) -> None:
-    alone = queue.submit("encode", vectors, "one", *OPTIONS)
-    shared = queue.submit("encode", vectors, "two", *OPTIONS, "--processes", 2)
-    queue.succeed("wait", alone, shared)
+    alone = queue.submit(f"encode {vectors} one", *OPTIONS)
+    shared = queue.submit(f"encode {vectors} two", *OPTIONS, "--processes", 2)
+    queue.succeed(f"wait {alone} {shared}")
     peaks = [queue.status(job)["peak_bytes"] for job in (alone, shared)]
     assert peaks[1] > peaks[0] + (150 << 20)  # two interpreters more
 
@@ -249,7 +237,7 @@ def test_the_memory_of_processes_counts(vectors: Path, queue: Queue) -> None:
 def test_a_stopped_process_is_stalled_and_resume_kills_it(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    job = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
+    job = queue.submit(f"encode {vectors} codes", *OPTIONS, "--workers", 1)
     wait_for_receipts(queue.folder / "codes", 10)
     (worker,) = queue.workers()
     worker.send_signal(signal.SIGSTOP)
@@ -272,7 +260,7 @@ def test_a_job_whose_process_keeps_dying_fails_and_says_why(data: Path, queue: Q
         str(queue.folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128)
     )
     rows[:] = 1
-    job = queue.submit("ingest", "rows.npy", "vectors")
+    job = queue.submit("ingest rows.npy vectors")
     for _ in range(3):
         kill(*until(queue.workers))
     report = queue.wait(job)
@@ -286,7 +274,7 @@ def test_a_job_whose_process_keeps_dying_fails_and_says_why(data: Path, queue: Q
 def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue: Queue) -> None:
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
     np.savez(queue.folder / "wrong.npz", ids=np.zeros((12, 1), np.int64), scores=np.zeros((12, 1)))
-    verify = queue.submit("verify", vectors, "queries.npy", "wrong.npz", "--kernel", "chi2")
+    verify = queue.submit(f"verify {vectors} queries.npy wrong.npz --kernel chi2")
     missing = submit_what_fails(vectors, queue)
     no = queue.run("wait", verify)
     assert (no.code, no.err) == (1, f"{verify} done: the answer is no\n")
@@ -297,28 +285,28 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
         f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Fix: check "
         "the path.\n"
     )
-    gave_up = queue.submit("encode", vectors, "codes", *OPTIONS)
-    assert queue.run("wait", gave_up, "--timeout", 0.01).code == 3
+    gave_up = queue.submit(f"encode {vectors} codes", *OPTIONS)
+    assert queue.run(f"wait {gave_up} --timeout 0.01").code == 3
 
 
 def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
-    missing = queue.run("submit", "encode", "nowhere", "codes", *ENCODE)
+    missing = queue.run("submit encode nowhere codes", *ENCODE)
     assert (missing.code, missing.out) == (2, "")
     assert missing.err.startswith(
         f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Fix: "
     )
-    wrong = queue.run("submit", "encode", vectors, "codes", "--kernel", "chi2", "--atoms", 0)
+    wrong = queue.run(f"submit encode {vectors} codes --kernel chi2 --atoms 0")
     assert (wrong.code, wrong.out) == (2, "")
-    greedy = queue.run("submit", "encode", vectors, "codes", *OPTIONS, "--memory", "1MB")
+    greedy = queue.run(f"submit encode {vectors} codes", *OPTIONS, "--memory", "1MB")
     assert (greedy.code, greedy.out) == (1, "")
     assert "encoding would take " in greedy.err
     assert json.loads(queue.succeed("jobs", "--json")) == []
 
 
 def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue: Queue) -> None:
-    queue.submit("encode", vectors, "codes", *OPTIONS)
+    queue.submit(f"encode {vectors} codes", *OPTIONS)
     job = submit_what_fails(vectors, queue)
-    following = start("logs", "-f", job, env=queue.environment, cwd=queue.folder)
+    following = start(f"logs -f {job}", env=queue.environment, cwd=queue.folder)
     out, _ = following.communicate(timeout=120)
     assert queue.status(job)["state"] == "failed"
     began, said, ended = out.splitlines()
@@ -341,10 +329,10 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
 def test_status_says_whom_a_job_waits_for(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    foreground = start("encode", vectors, queue.folder / "codes", *OPTIONS, "--workers", 1)
+    foreground = start(f"encode {vectors} {queue.folder}/codes", *OPTIONS, "--workers", 1)
     wait_for_receipts(queue.folder / "codes", 3)
     foreground.send_signal(signal.SIGSTOP)
-    job = queue.submit("encode", vectors, "codes", *OPTIONS)
+    job = queue.submit(f"encode {vectors} codes", *OPTIONS)
     said = f"waiting for {queue.folder / 'codes'}: process {foreground.pid} on "
     until(lambda: queue.status(job)["why"].startswith(said))
     foreground.kill()

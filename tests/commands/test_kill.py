@@ -34,7 +34,7 @@ OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Every file of a store of 300 parts that nothing disturbed."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
-    succeed("encode", vectors, store, *OPTIONS, "--workers", 2)
+    succeed(f"encode {vectors} {store}", *OPTIONS, "--workers", 2)
     assert count_receipts(store) == PARTS
     return files_of(store)
 
@@ -50,7 +50,7 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(
     done: list[int] = []
     littered = 0
     while len(done) < kills or (not littered and done[-1] < PARTS - 30):
-        process = start("encode", vectors, store, *OPTIONS, "--workers", 2)
+        process = start(f"encode {vectors} {store}", *OPTIONS, "--workers", 2)
         wait_for_receipts(store, count_receipts(store) + int(rng.integers(1, 8)), process)
         kill_after(process, int(rng.integers(0, 4_000)))
         done.append(count_receipts(store))
@@ -60,7 +60,7 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(
     )
     assert littered > 0, "no kill hit a write: the next lines show less than they should"
 
-    last = run("encode", vectors, store, *OPTIONS, "--json")
+    last = run(f"encode {vectors} {store}", *OPTIONS, "--json")
     assert last.code == 0, last.err
     assert json.loads(last.out)["parts_done_now"] == PARTS - done[-1]
     assert files_of(store) == undisturbed
@@ -72,10 +72,10 @@ def test_kills_and_resumptions_leave_the_undisturbed_store(
 def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
-    process = start("encode", vectors, tmp_path / "codes", *OPTIONS)
+    process = start(f"encode {vectors} {tmp_path}/codes", *OPTIONS)
     wait_until(lambda: any(tmp_path.iterdir()), process)
     kill_after(process, int(np.random.default_rng(seed).integers(0, 4_000)))
-    last = run("encode", vectors, tmp_path / "codes", *OPTIONS)
+    last = run(f"encode {vectors} {tmp_path}/codes", *OPTIONS)
     assert last.code == 0, last.err
     assert names_in(tmp_path) == ["codes"]
     assert files_of(tmp_path / "codes") == undisturbed
@@ -89,14 +89,14 @@ def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
         str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128)
     )
     rows[:] = np.arange(128, dtype=np.uint8)
-    process = start("ingest", "rows.npy", "vectors", cwd=tmp_path)
+    process = start("ingest rows.npy vectors", cwd=tmp_path)
     wait_until(lambda: len(scratch_in(tmp_path)) > 0, process)
     kill_after(process, 20_000)
     assert not (tmp_path / "vectors").exists()
     assert len(scratch_in(tmp_path)) > 0, "the kill came too late to show anything"
 
     for name in ("vectors", "undisturbed"):
-        again = run("ingest", "rows.npy", name, cwd=tmp_path)
+        again = run(f"ingest rows.npy {name}", cwd=tmp_path)
         assert again.code == 0, again.err
     assert names_in(tmp_path) == ["rows.npy", "undisturbed", "vectors"]
     assert files_of(tmp_path / "vectors") == files_of(tmp_path / "undisturbed")
@@ -106,7 +106,7 @@ def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
 def test_two_commands_that_encode_one_store_at_once_both_succeed(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
-    both = [start("encode", vectors, tmp_path / "codes", *OPTIONS) for _ in range(2)]
+    both = [start(f"encode {vectors} {tmp_path}/codes", *OPTIONS) for _ in range(2)]
     for outcome in map(finish, both):
         assert outcome.code == 0, outcome.err
     assert files_of(tmp_path / "codes") == undisturbed
@@ -119,9 +119,7 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(
     store = tmp_path / "codes"
     # A shell starts background work with SIGINT ignored, and children inherit that.
     process = start(
-        "encode",
-        vectors,
-        store,
+        f"encode {vectors} {store}",
         *OPTIONS,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -136,7 +134,7 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(
     done = count_receipts(store)
     assert 20 <= done < PARTS
     assert scratch_in(tmp_path) == []
-    last = run("encode", vectors, store, *OPTIONS, "--json")
+    last = run(f"encode {vectors} {store}", *OPTIONS, "--json")
     assert json.loads(last.out)["parts_done_now"] == PARTS - done
     assert files_of(store) == undisturbed
 
@@ -156,7 +154,7 @@ def test_a_killed_dask_worker_does_not_stop_the_command(
 ) -> None:
     store = tmp_path / "codes"
     rng = np.random.default_rng(seed)
-    process = start("encode", vectors, store, *OPTIONS, "--scheduler", cluster.address, "--json")
+    process = start(f"encode {vectors} {store}", *OPTIONS, "--scheduler", cluster.address, "--json")
     wait_for_receipts(store, int(rng.integers(10, 100)), process)
     kill_after(cluster.workers[seed % 2], int(rng.integers(0, 20_000)))
     done = count_receipts(store)
@@ -173,7 +171,7 @@ def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_
     vectors: Path, undisturbed: dict[str, bytes], cluster: Cluster, tmp_path: Path
 ) -> None:
     store = tmp_path / "codes"
-    process = start("encode", vectors, store, *OPTIONS, "--scheduler", cluster.address)
+    process = start(f"encode {vectors} {store}", *OPTIONS, "--scheduler", cluster.address)
     wait_for_receipts(store, 20, process)
     kill_after(cluster.scheduler, 0)
     outcome = finish(process)
@@ -183,7 +181,7 @@ def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_
     assert outcome.err.count("\n") == 1
     for worker in cluster.workers:
         worker.kill()
-    last = run("encode", vectors, store, *OPTIONS)
+    last = run(f"encode {vectors} {store}", *OPTIONS)
     assert last.code == 0, last.err
     assert files_of(store) == undisturbed
 
@@ -194,9 +192,7 @@ def test_two_jobs_on_one_cluster_do_not_mix(
 ) -> None:
     jobs = [
         start(
-            "encode",
-            vectors,
-            tmp_path / f"codes{seed}",
+            f"encode {vectors} {tmp_path}/codes{seed}",
             *OPTIONS,
             "--random-state",
             seed,
@@ -208,5 +204,5 @@ def test_two_jobs_on_one_cluster_do_not_mix(
     for outcome in map(finish, jobs):
         assert (outcome.code, outcome.err) == (0, "")
     for seed in range(2):
-        succeed("encode", vectors, tmp_path / f"here{seed}", *OPTIONS, "--random-state", seed)
+        succeed(f"encode {vectors} {tmp_path}/here{seed}", *OPTIONS, "--random-state", seed)
         assert files_of(tmp_path / f"codes{seed}") == files_of(tmp_path / f"here{seed}")

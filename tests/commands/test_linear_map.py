@@ -20,11 +20,11 @@ def test_processes_do_as_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, shape in (("base", (ROWS, DIMS)), ("queries", (NQ, DIMS)), ("map", (MAPPED, DIMS))):
         np.save(f"{name}.npy", rng.standard_normal(shape))
     monkeypatch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 4 << 10)
-    succeed("ingest", "base.npy", "vectors")
+    succeed("ingest base.npy vectors")
     option = ("--linear-map", "map.npy")
     klsh = ("--encoder", "klsh", "--landmarks", 64, "--subset", 9, "--bits", 64)
-    succeed("encode", "vectors", "codes", *RBF, *klsh, *option)
-    succeed("index", "codes", "orders", "--orders", 3)
+    succeed("encode vectors codes", *RBF, *klsh, *option)
+    succeed("index codes orders --orders 3")
     searches: dict[str, tuple[object, ...]] = {
         "reranked": ("bounds-threads", "queries.npy", "--rerank", 50),
         "orders": ("orders", "queries.npy", "--neighbours", 20),
@@ -32,7 +32,7 @@ def test_processes_do_as_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "exact-vectors": ("vectors", "queries.npy", "--exact", *RBF, *option),
     }
     for where, words in (("threads", ()), ("processes", PROCESSES)):
-        succeed("encode", "vectors", f"bounds-{where}", *RBF, *ENCODER, *option, *words)
+        succeed(f"encode vectors bounds-{where}", *RBF, *ENCODER, *option, *words)
         Path(where).mkdir()
         for name, search in searches.items():
             out = ("--out", f"{where}/{name}.npz", "-k", 5, "--batch", 8)

@@ -33,23 +33,13 @@ def measure(folder: Path, rows: int) -> list[int]:
     np.save(folder / "queries.npy", histograms(16, DIMS, seed=8))
     vectors, codes, queries = folder / "vectors", folder / "codes", folder / "queries.npy"
     searched = (
-        "-k",
-        10,
-        "--batch",
-        16,
-        "--threads",
-        2,
-        "--out",
-        folder / "hits.npz",
-        "--memory",
-        ALLOWED,
-        "--force",
+        f"-k 10 --batch 16 --threads 2 --out {folder}/hits.npz --memory {ALLOWED} --force".split()
     )
     return [
-        peak("ingest", folder / "rows.npy", vectors),
-        peak("encode", vectors, codes, *ENCODE, "--part-rows", 16384, "--memory", ALLOWED),
-        peak("search", codes, queries, *searched),
-        peak("search", vectors, queries, "--kernel", "hellinger", *searched),
+        peak(f"ingest {folder}/rows.npy {vectors}"),
+        peak(f"encode {vectors} {codes}", *ENCODE, "--part-rows", 16384, "--memory", ALLOWED),
+        peak(f"search {codes} {queries}", *searched),
+        peak(f"search {vectors} {queries} --kernel hellinger", *searched),
     ]
 
 
@@ -85,7 +75,7 @@ def jittered(folder: Path) -> Path:
     )
     base.flush()
     del base
-    peak("ingest", folder / "rows.npy", folder / "vectors")
+    peak(f"ingest {folder}/rows.npy {folder}/vectors")
     (folder / "rows.npy").unlink()
     return folder / "vectors"
 
@@ -95,24 +85,15 @@ def test_budgets_hold_on_a_store_that_is_larger_than_the_least(
     budgets: list[int], tmp_path: Path
 ) -> None:
     vectors, queries = jittered(tmp_path), tmp_path / "queries.npy"
-    small = (
-        "--kernel",
-        "intersection",
-        "--encoder",
-        "bin-bound",
-        "--groups",
-        128,
-        "--training-rows",
-        1024,
-    )
+    small = "--kernel intersection --encoder bin-bound --groups 128 --training-rows 1024".split()
     answers = []
     for budget in budgets:
         codes, hits, exact = (tmp_path / f"{name}-{budget}{end}" for name, end in OUTPUTS)
         memory = ("--memory", budget)
         runs = [
-            measured("encode", vectors, codes, *small, *memory),
-            measured("search", codes, queries, "-k", 10, "--out", hits, *memory),
-            measured("search", codes, queries, "-k", 10, "--exact", "--out", exact, *memory),
+            measured(f"encode {vectors} {codes}", *small, *memory),
+            measured(f"search {codes} {queries} -k 10 --out {hits}", *memory),
+            measured(f"search {codes} {queries} -k 10 --exact --out {exact}", *memory),
         ]
         assert max(run.peak for run in runs) <= budget, runs
         if budget in (BUDGETS[0], BUDGETS[-1]):
@@ -148,21 +129,21 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
         tmp_path / name for name in ("vectors", "bounds", "bins", "codes")
     )
     out, queries = tmp_path / "hits.npz", tmp_path / "queries.npy"
-    peak("ingest", tmp_path / "rows.npy", vectors)
+    peak(f"ingest {tmp_path}/rows.npy {vectors}")
     small = ("--landmarks", 256, "--components", 64, "--workers", 2)
     quantised = (*small, "--subquantizers", 32)
     exact = ("-k", 10, "--exact", "--threads", 2, "--out", out, "--force")
-    encode = ("encode", vectors, codes, "--kernel", "chi2", "--encoder", "kpca-pq", *quantised)
+    encode = (f"encode {vectors} {codes} --kernel chi2 --encoder kpca-pq", *quantised)
     allowed = planned(*encode)
     assert peak(*encode, "--memory", allowed) < allowed  # k-means takes more than WARM
     for words in (
-        ("encode", vectors, bounds, "--kernel", "chi2", "--encoder", "kpca-bound", *small),
-        ("encode", vectors, bins, "--kernel", "chi2", "--encoder", "bin-bound", "--workers", 2),
-        ("search", bounds, queries, *exact, "--batch", 64),
-        ("search", codes, queries, *exact, "--batch", 256),
-        ("search", bins, queries, *exact, "--batch", 256),
-        ("search", vectors, queries, "--kernel", "chi2", *exact),
-        ("verify", vectors, queries, out, "--kernel", "chi2", "--bounds", bounds, "--threads", 2),
+        (f"encode {vectors} {bounds} --kernel chi2 --encoder kpca-bound", *small),
+        (f"encode {vectors} {bins} --kernel chi2 --encoder bin-bound --workers 2",),
+        (f"search {bounds} {queries}", *exact, "--batch", 64),
+        (f"search {codes} {queries}", *exact, "--batch", 256),
+        (f"search {bins} {queries}", *exact, "--batch", 256),
+        (f"search {vectors} {queries} --kernel chi2", *exact),
+        (f"verify {vectors} {queries} {out} --kernel chi2 --bounds {bounds} --threads 2",),
     ):
         allowed = planned(*words)
         assert peak(*words, "--memory", allowed) < min(allowed, WARM), words
@@ -173,13 +154,13 @@ def test_sorted_orders_stay_within_what_they_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(400_000, 32, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 32, seed=8))
     vectors, codes, orders = (tmp_path / name for name in ("vectors", "codes", "orders"))
-    peak("ingest", tmp_path / "rows.npy", vectors)
+    peak(f"ingest {tmp_path}/rows.npy {vectors}")
     klsh = ("--encoder", "klsh", "--landmarks", 128, "--bits", 64)
-    peak("encode", vectors, codes, "--kernel", "chi2", *klsh)
+    peak(f"encode {vectors} {codes} --kernel chi2", *klsh)
     scored = ("-k", 10, "--neighbours", 4, "--threads", 2, "--out", tmp_path / "hits.npz")
     for words in (
-        ("index", codes, orders, "--orders", 8, "--workers", 2),
-        ("search", orders, tmp_path / "queries.npy", *scored),
+        (f"index {codes} {orders} --orders 8 --workers 2",),
+        (f"search {orders} {tmp_path}/queries.npy", *scored),
     ):
         allowed = planned(*words)
         assert peak(*words, "--memory", allowed) < allowed, words
@@ -188,17 +169,8 @@ def test_sorted_orders_stay_within_what_they_plan(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(5000, 256, seed=7))
-    peak("ingest", tmp_path / "rows.npy", tmp_path / "vectors")
-    words = (
-        "encode",
-        tmp_path / "vectors",
-        tmp_path / "bounds",
-        "--kernel",
-        "chi2",
-        "--encoder",
-        "bound",
-        "--force",
-    )
+    peak(f"ingest {tmp_path}/rows.npy {tmp_path}/vectors")
+    words = (f"encode {tmp_path}/vectors {tmp_path}/bounds --kernel chi2 --encoder bound --force",)
     allowed = planned(*words)
     assert not (tmp_path / "bounds").exists()
     assert peak(*words, "--memory", allowed) < allowed
@@ -209,38 +181,19 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
 ) -> None:
     bounds, queries = tmp_path / "bounds", data / "queries.npy"
     small = ("--kernel", "chi2", "--encoder", "kpca-bound", "--landmarks", 64, "--components", 8)
-    succeed("encode", vectors, bounds, *small)
+    succeed(f"encode {vectors} {bounds}", *small)
     np.savez(tmp_path / "hits.npz", ids=np.zeros((12, 2000), np.int64))
     monkeypatch.setattr("mercore.jobs.verbs.exact.ExactSearch", None)
     monkeypatch.setattr("mercore.jobs.verbs.choose_bound.choose_bound", None)
     wide = ("--batch", 65536)
     for words, work in (
         (
-            (
-                "search",
-                bounds,
-                queries,
-                "--exact",
-                "-k",
-                2000,
-                *wide,
-                "--out",
-                tmp_path / "new.npz",
-            ),
+            (f"search {bounds} {queries} --exact -k 2000", *wide, "--out", tmp_path / "new.npz"),
             "searching",
         ),
-        (
-            ("search", vectors, queries, "--exact", "-k", 2000, *wide, "--kernel", "chi2"),
-            "searching",
-        ),
-        (
-            ("verify", vectors, queries, tmp_path / "hits.npz", "--kernel", "chi2", *wide),
-            "searching",
-        ),
-        (
-            ("encode", vectors, tmp_path / "new", "--kernel", "chi2", "--encoder", "bound"),
-            "choosing a bound",
-        ),
+        ((f"search {vectors} {queries} --exact -k 2000", *wide, "--kernel", "chi2"), "searching"),
+        ((f"verify {vectors} {queries} {tmp_path}/hits.npz --kernel chi2", *wide), "searching"),
+        ((f"encode {vectors} {tmp_path}/new --kernel chi2 --encoder bound",), "choosing a bound"),
     ):
         outcome = invoke(*words, "--memory", "357MB")
         assert (outcome.code, outcome.out) == (1, "")
@@ -253,9 +206,9 @@ def test_what_would_not_fit_is_refused_before_it_runs(
     tmp_path: Path, vectors: Path, codes: Path, data: Path
 ) -> None:
     for words in (
-        ["encode", vectors, tmp_path / "codes", "--kernel", "chi2", "--atoms", 2900],
-        ["search", codes, data / "queries.npy", "-k", 3000, "--batch", 65536],
-        ["search", vectors, data / "queries.npy", "-k", 3000, "--batch", 65536, "--kernel", "chi2"],
+        [f"encode {vectors} {tmp_path}/codes --kernel chi2 --atoms 2900"],
+        [f"search {codes} {data}/queries.npy -k 3000 --batch 65536"],
+        [f"search {vectors} {data}/queries.npy -k 3000 --batch 65536 --kernel chi2"],
     ):
         outcome = invoke(*words, "--memory", "357MB")
         assert outcome.code == 1

@@ -60,7 +60,7 @@ def server() -> Iterator[ObjectServer]:
 def here(vectors: Path, data: Path) -> Path:
     """A folder with ``base.npy``, ``queries.npy``, the store ``vectors`` of one and ``coarse``,
     codes of that."""
-    succeed("encode", vectors, data / "coarse", *OPTIONS)
+    succeed(f"encode {vectors} {data}/coarse", *OPTIONS)
     return data
 
 
@@ -68,8 +68,8 @@ def here(vectors: Path, data: Path) -> Path:
 def there(server: ObjectServer, here: Path) -> str:
     """The prefix of the same stores, made there: ``vectors`` from a file, ``coarse`` from the
     vectors that lie here."""
-    succeed("ingest", here / "base.npy", f"{URL}/there/vectors")
-    succeed("encode", here / "vectors", f"{URL}/there/coarse", *OPTIONS)
+    succeed(f"ingest {here}/base.npy {URL}/there/vectors")
+    succeed(f"encode {here}/vectors {URL}/there/coarse", *OPTIONS)
     return f"{URL}/there"
 
 
@@ -82,28 +82,26 @@ def test_the_objects_are_the_files_of_a_local_store(
 ) -> None:
     copied = server.copy_to(f"there/{name}", tmp_path / name)
     assert files_of(copied) == files_of(here / name)
-    assert json.loads(succeed("check", copied, "--json"))["faults"] == []
+    assert json.loads(succeed(f"check {copied} --json"))["faults"] == []
 
 
 def test_codes_of_vectors_that_lie_there_remember_the_url(
     server: ObjectServer, there: str, here: Path
 ) -> None:
-    succeed("encode", f"{there}/vectors", f"{URL}/of-there", *OPTIONS)
+    succeed(f"encode {there}/vectors {URL}/of-there", *OPTIONS)
     made, expected = server.objects("of-there"), files_of(here / "coarse")
     header = made.pop("zarr.json")
     expected.pop("zarr.json")
     assert made == expected
     assert json.loads(header)["attributes"]["mercore"]["notes"]["source_path"] == f"{there}/vectors"
-    reranked = succeed("search", f"{URL}/of-there", here / "queries.npy", "-k", 5, "--rerank", 30)
-    assert reranked == succeed(
-        "search", here / "coarse", here / "queries.npy", "-k", 5, "--rerank", 30
-    )
+    reranked = succeed(f"search {URL}/of-there {here}/queries.npy -k 5 --rerank 30")
+    assert reranked == succeed(f"search {here}/coarse {here}/queries.npy -k 5 --rerank 30")
 
 
 def test_base_and_codes_that_are_copied_to_another_prefix_keep_working(
     server: ObjectServer, there: str, here: Path
 ) -> None:
-    succeed("encode", f"{there}/vectors", f"{URL}/first/deep/codes", *OPTIONS)
+    succeed(f"encode {there}/vectors {URL}/first/deep/codes", *OPTIONS)
     words = (here / "queries.npy", "-k", 5, "--rerank", 30)
     before = succeed("search", f"{URL}/first/deep/codes", *words)
     for old, new in (("there/vectors", "again/there/vectors"), ("first", "again/first")):
@@ -133,14 +131,10 @@ def test_each_header_there_is_read_once_and_twice_by_an_encode(
 ) -> None:
     prefix = "once"
     if not server.keys(prefix):
-        succeed("ingest", here / "base.npy", f"{URL}/{prefix}/vectors")
-        succeed("encode", f"{URL}/{prefix}/vectors", f"{URL}/{prefix}/coarse", *OPTIONS)
+        succeed(f"ingest {here}/base.npy {URL}/{prefix}/vectors")
+        succeed(f"encode {URL}/{prefix}/vectors {URL}/{prefix}/coarse", *OPTIONS)
         succeed(
-            "search",
-            here / "vectors",
-            here / "queries.npy",
-            "-k",
-            5,
+            f"search {here}/vectors {here}/queries.npy -k 5",
             *KERNEL_OPTION,
             "--out",
             here / "truth.npz",
@@ -156,7 +150,7 @@ def test_each_header_there_is_read_once_and_twice_by_an_encode(
 def test_a_store_there_can_be_encoded_to_a_folder_here(
     there: str, here: Path, tmp_path: Path
 ) -> None:
-    succeed("encode", f"{there}/vectors", tmp_path / "codes", *OPTIONS)
+    succeed(f"encode {there}/vectors {tmp_path}/codes", *OPTIONS)
     made, expected = files_of(tmp_path / "codes"), files_of(here / "coarse")
     assert json.loads(made.pop("zarr.json")) != json.loads(expected.pop("zarr.json"))
     assert made == expected
@@ -169,8 +163,8 @@ def test_sorted_orders_there_are_those_made_here(
     orders = ("--orders", 2, "--part-rows", 1000)
     found = []
     for place in (f"{URL}/orders", str(tmp_path)):
-        succeed("encode", here / "vectors", f"{place}/hashed", *klsh, "--part-rows", 1000)
-        succeed("index", f"{place}/hashed", f"{place}/sorted", *orders)
+        succeed(f"encode {here}/vectors {place}/hashed", *klsh, "--part-rows", 1000)
+        succeed(f"index {place}/hashed {place}/sorted", *orders)
         words = (f"{place}/sorted", here / "queries.npy", "-k", 5, "--neighbours", 20)
         found.append(succeed("search", *words))
     assert found[0] == found[1]
@@ -189,7 +183,7 @@ def test_ingest_keeps_its_options(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         for store in (tmp_path / "store", f"{URL}/{prefix}"):
-            succeed("ingest", tmp_path / "rows.npy", store, *options)
+            succeed(f"ingest {tmp_path}/rows.npy {store}", *options)
     assert server.objects(prefix) == files_of(tmp_path / "store")
 
 
@@ -215,30 +209,16 @@ def test_proofs_by_bounds_are_those_of_stores_here(there: str, here: Path, tmp_p
     for name, folder in (("here", str(here)), ("there", there)):
         bounds = f"{tmp_path}/bounds" if name == "here" else f"{URL}/bounds"
         succeed(
-            "encode",
-            f"{folder}/vectors",
-            bounds,
-            "--kernel",
-            KERNEL,
-            "--encoder",
-            "bin-bound",
-            "--groups",
-            16,
+            f"encode {folder}/vectors {bounds} --kernel {KERNEL} --encoder bin-bound --groups 16"
         )
         (tmp_path / name).mkdir()
         hits = tmp_path / name / "hits.npz"
-        succeed("search", bounds, here / "queries.npy", "-k", 5, "--exact", "--out", hits)
+        succeed(f"search {bounds} {here}/queries.npy -k 5 --exact --out {hits}")
         written[name] = files_of(tmp_path / name)
         assert written[name]
         verified = (
-            "verify",
-            f"{folder}/vectors",
-            here / "queries.npy",
-            hits,
-            "--kernel",
-            KERNEL,
-            "--bounds",
-            bounds,
+            f"verify {folder}/vectors {here}/queries.npy {hits} --kernel {KERNEL} "
+            f"--bounds {bounds}",
         )
         assert json.loads(succeed(*verified, "--json"))["proved"] == 12
     assert written["here"]["hits.npz"] == written["there"]["hits.npz"]
@@ -250,8 +230,8 @@ def test_proofs_by_bounds_are_those_of_stores_here(there: str, here: Path, tmp_p
 @pytest.mark.parametrize("store", ["vectors", "coarse"])
 def test_info_and_check_say_the_same(store: str, there: str, here: Path) -> None:
     def said(folder: object) -> dict[str, object]:
-        report = {**json.loads(succeed("info", f"{folder}/{store}", "--json"))}
-        checked = json.loads(succeed("check", f"{folder}/{store}", "--json"))
+        report = {**json.loads(succeed(f"info {folder}/{store} --json"))}
+        checked = json.loads(succeed(f"check {folder}/{store} --json"))
         assert (report.pop("path"), checked.pop("path")) == (f"{folder}/{store}",) * 2
         return {**report, **checked}
 
@@ -261,7 +241,7 @@ def test_info_and_check_say_the_same(store: str, there: str, here: Path) -> None
 def test_vectors_there_serve_as_queries(there: str, here: Path) -> None:
     words = ("-k", 3, "--batch", 512, "--json")
     found, expected = (
-        json.loads(succeed("search", here / "coarse", f"{folder}/vectors", *words))
+        json.loads(succeed(f"search {here}/coarse {folder}/vectors", *words))
         for folder in (there, here)
     )
     assert found["ids"] == expected["ids"]
@@ -272,9 +252,7 @@ def test_workers_of_a_cluster_open_the_url(
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), workers=1)
     try:
-        succeed(
-            "encode", here / "vectors", f"{URL}/clustered", *OPTIONS, "--scheduler", cluster.address
-        )
+        succeed(f"encode {here}/vectors {URL}/clustered", *OPTIONS, "--scheduler", cluster.address)
     finally:
         cluster.end()
     assert server.objects("clustered") == files_of(here / "coarse")
@@ -297,17 +275,17 @@ def test_foreign_files_there_are_ingested(
     server.put(f"foreign/rows{suffix}", files[suffix])
     (tmp_path / f"rows{suffix}").write_bytes(files[suffix])
     for folder, store in ((tmp_path, "here"), (f"{URL}/foreign", "there")):
-        succeed("ingest", f"{folder}/rows{suffix}", tmp_path / store)
-        told = json.loads(succeed("info", f"{folder}/rows{suffix}", "--json"))
+        succeed(f"ingest {folder}/rows{suffix} {tmp_path}/{store}")
+        told = json.loads(succeed(f"info {folder}/rows{suffix} --json"))
         assert (told["rows"], told["dims"]) == (500, 24)
-    made = [json.loads(succeed("info", tmp_path / store, "--json")) for store in ("here", "there")]
+    made = [json.loads(succeed(f"info {tmp_path}/{store} --json")) for store in ("here", "there")]
     for report in made:
         del report["path"], report["source"]
     assert made[0] == made[1]
     chunks = [(tmp_path / store / "vectors/c/0/0").read_bytes() for store in ("here", "there")]
     assert chunks[0] == chunks[1]
     server.put(f"foreign/rows{suffix}", files[suffix][:-1])
-    outcome = invoke("ingest", f"{URL}/foreign/rows{suffix}", tmp_path / "cut")
+    outcome = invoke(f"ingest {URL}/foreign/rows{suffix} {tmp_path}/cut")
     assert (outcome.code, outcome.err.startswith(f"mercore: {URL}/foreign/rows{suffix}: ")) == (
         2,
         True,
@@ -327,9 +305,9 @@ def test_tables_archives_and_streams_there_are_ingested(
     server.put("rows.u8bin.gz", packed)
     for name in ("rows.parquet", "rows.npz::rows", "rows.u8bin.gz"):
         store = tmp_path / name
-        succeed("ingest", f"{URL}/{name}", store)
+        succeed(f"ingest {URL}/{name} {store}")
         np.testing.assert_array_equal(open_vector_store(store).read_part(0), rows, strict=True)
-    outcome = invoke("ingest", f"{URL}/rows.h5::train", tmp_path / "other")
+    outcome = invoke(f"ingest {URL}/rows.h5::train {tmp_path}/other")
     assert (outcome.code, "no such file" in outcome.err) == (2, True)
 
 
@@ -379,12 +357,12 @@ def receipts(server: ObjectServer, prefix: str) -> list[str]:
 def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     server: ObjectServer, vectors: Path, codes: Path
 ) -> None:
-    process = start("encode", vectors, f"{URL}/killed", *SMALL, "--workers", 2)
+    process = start(f"encode {vectors} {URL}/killed", *SMALL, "--workers", 2)
     wait_until(lambda: len(receipts(server, "killed")) >= 7, process)
     kill(process)
     done = len(receipts(server, "killed"))
     assert 7 <= done < SMALL_PARTS
-    report = json.loads(succeed("encode", vectors, f"{URL}/killed", *SMALL, "--json"))
+    report = json.loads(succeed(f"encode {vectors} {URL}/killed", *SMALL, "--json"))
     assert (
         SMALL_PARTS - done - 2 <= report["parts_done_now"] <= SMALL_PARTS - done
     )  # what was on its way has arrived
@@ -399,7 +377,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
         str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(250_000, 128)
     )
     rows[:] = np.arange(128, dtype=np.uint8)
-    process = start("ingest", "rows.npy", f"{URL}/cut", cwd=tmp_path)
+    process = start(f"ingest rows.npy {URL}/cut", cwd=tmp_path)
     wait_until(lambda: len(server.keys("cut")) >= 3, process)
     kill(process)
     left = server.keys("cut")
@@ -413,7 +391,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
         )
     np.save(tmp_path / "few.npy", histograms(100, 128, seed=1))
     for store in (tmp_path / "store", f"{URL}/cut"):
-        succeed("ingest", tmp_path / "few.npy", store)
+        succeed(f"ingest {tmp_path}/few.npy {store}")
     assert server.objects("cut") == files_of(tmp_path / "store")
 
 
@@ -434,7 +412,7 @@ def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resum
 
         watching = threading.Thread(target=end_it)
         watching.start()
-        outcome = invoke("encode", vectors, f"{URL}/job", *SMALL)
+        outcome = invoke(f"encode {vectors} {URL}/job", *SMALL)
         watching.join()
         assert (outcome.code, outcome.out) == (1, "")
         assert re.fullmatch(
@@ -447,7 +425,7 @@ def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resum
         if how == signal.SIGKILL:
             return
         server.process.send_signal(signal.SIGCONT)
-        report = json.loads(succeed("encode", vectors, f"{URL}/job", *SMALL, "--json"))
+        report = json.loads(succeed(f"encode {vectors} {URL}/job", *SMALL, "--json"))
         assert 0 < report["parts_done_now"] <= SMALL_PARTS - 5
         assert server.objects("job") == files_of(codes)
 
@@ -464,7 +442,7 @@ def parted(server: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> st
     np.save(folder / "rows.npy", rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
-        succeed("ingest", folder / "rows.npy", f"{URL}/parted", "--drop-zero-rows")
+        succeed(f"ingest {folder}/rows.npy {URL}/parted --drop-zero-rows")
     return f"{URL}/parted"
 
 
@@ -513,7 +491,7 @@ def test_what_is_wrong_is_done_again_and_nothing_else(server: ObjectServer, here
     server.delete("mended/weights/c/2/0")
     server.delete("mended/model/zarr.json")
     server.put("mended/atoms/c/7/0", bytes(len(server.get("mended/atoms/c/7/0"))))
-    outcome = invoke("encode", here / "vectors", f"{URL}/mended", *OPTIONS, "--json")
+    outcome = invoke(f"encode {here}/vectors {URL}/mended", *OPTIONS, "--json")
     assert (outcome.code, json.loads(outcome.out)["parts_done_now"]) == (0, 2)
     told = outcome.err.splitlines()
     assert told[0] == "writing model/zarr.json again: it was missing or damaged"
@@ -550,13 +528,13 @@ def test_what_is_in_the_way_is_refused_and_stays(
     server.put("precious/vectors/c/0/0", b"as a chunk is called")
     for target in (f"{there}/vectors", there, f"{URL}/precious", f"{URL}/precious/photograph.jpg"):
         message = f"{target} exists: expected a new path. Fix: name another, or remove it."
-        refused(2, message, "ingest", here / "base.npy", target)
+        refused(2, message, f"ingest {here}/base.npy {target}")
     for target in (there, f"{URL}/precious", f"{there}/vectors"):
         message = (
             f"{target} exists and is no code store: expected one that is begun, or a new path. "
             "Fix: name another."
         )
-        refused(2, message, "encode", here / "vectors", target, *OPTIONS)
+        refused(2, message, f"encode {here}/vectors {target}", *OPTIONS)
     assert server.objects("there") == before
     assert server.keys("precious") == ["photograph.jpg", "vectors/c/0/0"]
 
@@ -571,9 +549,9 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
         f"{nothing} does not exist: expected a vector store. Fix: check the path, or "
         "mercore ingest SOURCE"
     )
-    refused(2, f"{message} {nothing}", "encode", nothing, f"{URL}/codes", *OPTIONS)
+    refused(2, f"{message} {nothing}", f"encode {nothing} {URL}/codes", *OPTIONS)
     refused(2, f"s3://absent/codes: {ABSENT}", "info", "s3://absent/codes")
-    refused(2, f"s3://absent/vectors: {ABSENT}", "ingest", here / "base.npy", "s3://absent/vectors")
+    refused(2, f"s3://absent/vectors: {ABSENT}", f"ingest {here}/base.npy s3://absent/vectors")
     assert server.keys("codes") == []
 
 
@@ -610,7 +588,7 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
 )
 def test_urls_that_name_no_location_are_refused(url: str, message: str, here: Path) -> None:
     refused(2, message, "info", url)
-    refused(2, message, "ingest", here / "base.npy", url)
+    refused(2, message, f"ingest {here}/base.npy {url}")
 
 
 def test_files_stay_here(there: str, here: Path, tmp_path: Path) -> None:
@@ -620,18 +598,16 @@ def test_files_stay_here(there: str, here: Path, tmp_path: Path) -> None:
             "machine. Fix: name a file here."
         )
 
-    hits = ("search", here / "coarse", here / "queries.npy", "--out", f"{URL}/hits.npz")
+    hits = (f"search {here}/coarse {here}/queries.npy --out {URL}/hits.npz",)
     refused(2, message("hits"), *hits)
-    refused(2, message("hits"), "evaluate", f"{URL}/hits.npz", f"{URL}/truth.npz")
+    refused(2, message("hits"), f"evaluate {URL}/hits.npz {URL}/truth.npz")
     refused(
         2,
         message("a Zarr array of another tool"),
-        "ingest",
-        f"{there}/vectors/vectors",
-        tmp_path / "vectors",
+        f"ingest {there}/vectors/vectors {tmp_path}/vectors",
     )
     refused(2, message("a comparison"), *_comparison(here), "--out", f"{URL}/compared")
-    refused(2, message("a demonstration"), "demo", "--out", f"{URL}/demo")
+    refused(2, message("a demonstration"), f"demo --out {URL}/demo")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -683,7 +659,7 @@ def test_a_server_that_denies_is_quoted_without_what_it_was_sent(
             f"there, {AGAIN}"
         )
         refused(1, message, "info", f"{URL}/x")
-        outcome = invoke("ingest", here / "base.npy", f"{URL}/x")
+        outcome = invoke(f"ingest {here}/base.npy {URL}/x")
         denying.shutdown()
     assert outcome.code == 1
     assert outcome.err.startswith(

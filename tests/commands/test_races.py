@@ -75,7 +75,7 @@ def test_of_commands_that_encode_one_store_those_that_live_succeed(
     seed: int, commands: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     store, rng = tmp_path / "codes", np.random.default_rng(seed)
-    started = [start("encode", vectors, store, *OPTIONS, "--json") for _ in range(commands)]
+    started = [start(f"encode {vectors} {store}", *OPTIONS, "--json") for _ in range(commands)]
     for _ in range(commands - 1):
         wait_for_parts(
             store, count_receipts(store) + int(rng.integers(0, PARTS // commands)), started
@@ -96,7 +96,7 @@ def test_of_commands_that_encode_one_store_those_that_live_succeed(
     assert json.loads(survivor.out)["parts_done_now"] <= PARTS
     assert files_of(store) == undisturbed
     last = run(
-        "encode", vectors, store, *OPTIONS, "--json"
+        f"encode {vectors} {store}", *OPTIONS, "--json"
     )  # a waiter killed as the last left may have left its file
     assert (last.code, json.loads(last.out)["parts_done_now"]) == (0, 0)
     assert names_in(tmp_path) == ["codes"]
@@ -107,10 +107,10 @@ def test_a_second_command_waits_says_so_and_finds_all_done(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     store = tmp_path / "codes"
-    first = start("encode", vectors, store, *OPTIONS, "--json")
+    first = start(f"encode {vectors} {store}", *OPTIONS, "--json")
     wait_for_receipts(store, 1, first)
     first.send_signal(signal.SIGSTOP)
-    second = start("encode", vectors, store, *OPTIONS, "--json")
+    second = start(f"encode {vectors} {store}", *OPTIONS, "--json")
     said = first_words(second)
     first.send_signal(signal.SIGCONT)
     assert re.fullmatch(
@@ -128,10 +128,10 @@ def test_a_killed_command_is_followed_at_once_by_one_that_waits(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     store = tmp_path / "codes"
-    first = start("encode", vectors, store, *OPTIONS)
+    first = start(f"encode {vectors} {store}", *OPTIONS)
     wait_for_receipts(store, 1, first)
     first.send_signal(signal.SIGSTOP)
-    second = start("encode", vectors, store, *OPTIONS, "--json")
+    second = start(f"encode {vectors} {store}", *OPTIONS, "--json")
     assert first_words(second).startswith("waiting for ")
     done = count_receipts(store)
     first.kill()
@@ -148,9 +148,7 @@ def test_a_killed_command_is_followed_at_once_by_one_that_waits(
 def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
     with lease(tmp_path / "codes") as handle:
         process = start(
-            "encode",
-            vectors,
-            tmp_path / "codes",
+            f"encode {vectors} {tmp_path}/codes",
             *OPTIONS,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
@@ -172,14 +170,14 @@ def test_an_encode_that_lost_its_lease_stops_before_the_next_part(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     store, place = tmp_path / "codes", tmp_path / ".codes.lease"
-    process = start("encode", vectors, store, *OPTIONS)
+    process = start(f"encode {vectors} {store}", *OPTIONS)
     wait_for_receipts(store, 5, process)
     place.unlink()
     outcome = finish(process)
     assert (outcome.code, outcome.out) == (1, "")
     assert re.fullmatch(LOST.format(store, place), outcome.err), outcome.err
     assert 5 <= count_receipts(store) < PARTS
-    succeed("encode", vectors, store, *OPTIONS)
+    succeed(f"encode {vectors} {store}", *OPTIONS)
     assert files_of(store) == undisturbed
     assert names_in(tmp_path) == ["codes"]
 
@@ -322,8 +320,8 @@ def test_verbs_that_read_do_not_wait(
         for words in (
             ["info", codes],
             ["check", codes],
-            ["search", codes, data / "queries.npy", "-k", 3],
-            ["search", codes, data / "queries.npy", "-k", 3, "--out", tmp_path / "hits.npz"],
+            [f"search {codes} {data}/queries.npy -k 3"],
+            [f"search {codes} {data}/queries.npy -k 3 --out {tmp_path}/hits.npz"],
             exactly(data),
         ):
             assert invoke(*words).code == 0

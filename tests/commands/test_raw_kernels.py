@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[7], rows[300] = 0, rows[3]
     np.save(folder / "base.npy", rows)
     np.save(folder / "queries.npy", rng.integers(0, 12, (NQ, D)).astype(np.uint8))
-    succeed("ingest", folder / "base.npy", folder / "base")
+    succeed(f"ingest {folder}/base.npy {folder}/base")
     return folder
 
 
@@ -56,7 +56,7 @@ def test_every_search_gives_the_true_rows_with_distances_or_products(
     scores = np.take_along_axis(scores_of(kernel, rows, queries), true, axis=1)
     bounds = tmp_path / "bounds"
     words = ("--kernel", kernel, "--encoder", "pca-bound", "--components", 8)
-    succeed("encode", folder / "base", bounds, *words)
+    succeed(f"encode {folder}/base {bounds}", *words)
     for store, options in (
         ("base", ("--kernel", kernel)),
         ("base", ("--kernel", kernel, "--exact")),
@@ -83,7 +83,7 @@ def test_truth_of_float32_arithmetic_verifies_and_ties_are_no_fault(
     words = [folder / "base", folder / "queries.npy", tmp_path / "truth.ivecs", "--kernel", "L2"]
     if bounded:
         made = ("--kernel", "l2", "--encoder", "pca-bound", "--components", 8)
-        succeed("encode", folder / "base", tmp_path / "bounds", *made)
+        succeed(f"encode {folder}/base {tmp_path}/bounds", *made)
         words += ["--bounds", tmp_path / "bounds"]
     report = json.loads(succeed("verify", *words, "--json"))
     assert report["refuted"] == 0
@@ -101,13 +101,13 @@ def test_truth_of_float32_arithmetic_verifies_and_ties_are_no_fault(
 
 def test_hits_hold_distances_and_evaluate_compares_them(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "hits.npz"
-    words = ("search", folder / "base", folder / "queries.npy", "-k", K, "--kernel", "euclidean")
+    words = (f"search {folder}/base {folder}/queries.npy -k {K} --kernel euclidean",)
     succeed(*words, "--exact", "--out", out)
     hits = read_hits(str(out))
     assert hits.scores is not None
     assert (np.diff(hits.scores, axis=1) >= 0).all()
     rescored = ("--vectors", folder / "base", "--queries", folder / "queries.npy", "--kernel", "l2")
-    report = json.loads(succeed("evaluate", out, out, *rescored, "--json"))
+    report = json.loads(succeed(f"evaluate {out} {out}", *rescored, "--json"))
     values = {(row["definition"], row["rank"]): row["value"] for row in report["recall"]}
     assert values["tie-aware", 10] == values["k-recall", 10] == 1.0
 
@@ -143,9 +143,9 @@ def test_pq_ranks_by_distances_or_products_of_its_points(
     """With at most 256 rows per share, each row is its own centroid: codes score truly."""
     rows, queries = loaded(folder)
     np.save(tmp_path / "few.npy", rows[:200])
-    succeed("ingest", tmp_path / "few.npy", tmp_path / "few")
+    succeed(f"ingest {tmp_path}/few.npy {tmp_path}/few")
     words = ("--kernel", kernel, "--encoder", "pq", "--subquantizers", 4, "--metric", metric)
-    succeed("encode", tmp_path / "few", tmp_path / "codes", *words)
+    succeed(f"encode {tmp_path}/few {tmp_path}/codes", *words)
     found = search(folder, tmp_path / "codes", "--kernel", kernel.upper())
     true = scores_of(kernel, rows[:200], queries)
     np.testing.assert_allclose(
@@ -159,7 +159,7 @@ def test_pq_ranks_by_distances_or_products_of_its_points(
 def test_encoders_of_normalised_kernels_are_refused_before_any_work(
     encoder: str, folder: Path, tmp_path: Path
 ) -> None:
-    words = ("encode", folder / "base", tmp_path / "codes", "--kernel", "l2", "--encoder", encoder)
+    words = (f"encode {folder}/base {tmp_path}/codes --kernel l2 --encoder {encoder}",)
     outcome = invoke(*words)
     assert outcome.code == 2
     assert outcome.err.startswith(f"mercore: encoder {encoder} needs ")
@@ -172,15 +172,15 @@ def test_gamma_median_is_said_once_and_kept_as_a_number(folder: Path, tmp_path: 
     squares = np.square(scores_of("euclidean", rows, rows)[np.triu_indices(N, 1)])
     gamma = float(f"{1 / np.median(squares):.4g}")
     rbf = ("--kernel", "gaussian", "--gamma", "median", "--encoder", "pq", "--subquantizers", 4)
-    outcome = invoke("encode", folder / "base", tmp_path / "codes", *rbf, "--json")
+    outcome = invoke(f"encode {folder}/base {tmp_path}/codes", *rbf, "--json")
     kernel = json.loads(outcome.out)["kernel"]
     assert kernel == {"name": "rbf", "configuration": {"gamma": gamma}}
     assert outcome.err.count("gamma: ") == 1
     for said in ((), ("--gamma", "median"), ("--gamma", gamma, "--kernel", "RBF")):
         search(folder, tmp_path / "codes", *said)
-    words = ("search", tmp_path / "codes", folder / "queries.npy", "-k", K)
+    words = (f"search {tmp_path}/codes {folder}/queries.npy -k {K}",)
     assert f"has gamma {gamma}: found --gamma 2.0" in invoke(*words, "--gamma", 2).err
-    words = ("search", folder / "base", folder / "queries.npy", "-k", K)
+    words = (f"search {folder}/base {folder}/queries.npy -k {K}",)
     assert invoke(*words, "--gamma", "median", "--kernel", "chi2").err == (
         "mercore: kernel chi2 takes no gamma: found median. Fix: leave --gamma out.\n"
     )

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
     for n, d in SHAPES:
         np.save(folder / f"rows-{n}-{d}.npy", histograms(n, d, seed=d))
-        succeed("ingest", folder / f"rows-{n}-{d}.npy", folder / f"base-{n}-{d}")
+        succeed(f"ingest {folder}/rows-{n}-{d}.npy {folder}/base-{n}-{d}")
     return folder
 
 
@@ -46,7 +46,7 @@ def true_hits(folder: Path) -> Callable[[tuple[int, int], tuple[str, ...]], Hits
         n, d = shape
         out = folder / f"{n}-{d}-{kernel[1]}.npz"
         queries = folder / f"rows-{n}-{d}.npy"
-        succeed("search", folder / f"base-{n}-{d}", queries, *kernel, "--out", out)
+        succeed(f"search {folder}/base-{n}-{d} {queries}", *kernel, "--out", out)
         return read_hits(str(out))
 
     return hits_of
@@ -63,15 +63,15 @@ def test_ten_rows_go_through_every_encoder_with_all_defaults(
 ) -> None:
     n, d = shape
     queries, codes = folder / f"rows-{n}-{d}.npy", tmp_path / "codes"
-    succeed("encode", folder / f"base-{n}-{d}", codes, "--encoder", encoder, *kernel_of(encoder))
+    succeed(f"encode {folder}/base-{n}-{d} {codes} --encoder {encoder}", *kernel_of(encoder))
     if shape == SHAPES[0]:
-        succeed("search", codes, queries, "--out", tmp_path / "found.npz")
+        succeed(f"search {codes} {queries} --out {tmp_path}/found.npz")
         found = read_hits(str(tmp_path / "found.npz"))
         assert np.array_equal(np.sort(found.ids), [range(n)] * n)
     truth = true_hits(shape, kernel_of(encoder))
     out = tmp_path / "hits.npz"
     for options in [("--rerank", n), *[("--exact",)] * ENCODERS[encoder].bounds]:
-        succeed("search", codes, queries, *options, "--out", out)
+        succeed(f"search {codes} {queries}", *options, "--out", out)
         hits = read_hits(str(out))
         out.unlink()
         assert np.array_equal(hits.ids, truth.ids)
@@ -82,20 +82,20 @@ def test_ten_rows_go_through_every_encoder_with_all_defaults(
 
 def test_ten_rows_have_sorted_orders(folder: Path, tmp_path: Path) -> None:
     base, queries = folder / "base-10-16", folder / "rows-10-16.npy"
-    succeed("encode", base, tmp_path / "codes", "--kernel", "chi2", "--encoder", "klsh")
-    succeed("index", tmp_path / "codes", tmp_path / "orders")
-    succeed("search", tmp_path / "orders", queries, "--out", tmp_path / "hits.npz")
+    succeed(f"encode {base} {tmp_path}/codes --kernel chi2 --encoder klsh")
+    succeed(f"index {tmp_path}/codes {tmp_path}/orders")
+    succeed(f"search {tmp_path}/orders {queries} --out {tmp_path}/hits.npz")
     assert np.array_equal(read_hits(str(tmp_path / "hits.npz")).ids[:, 0], range(10))
 
 
 def test_a_default_that_shrinks_is_printed_once(folder: Path, tmp_path: Path) -> None:
     base, queries = folder / "base-10-16", folder / "rows-10-16.npy"
-    encoded = invoke("encode", base, tmp_path / "codes", "--kernel", "chi2")
+    encoded = invoke(f"encode {base} {tmp_path}/codes --kernel chi2")
     assert encoded.err.count("aska: defaults fit 10 rows of 16 numbers: --atoms is 10\n") == 1
     assert encoded.err.count("defaults") == 1
-    searched = invoke("search", tmp_path / "codes", queries)
+    searched = invoke(f"search {tmp_path}/codes {queries}")
     assert searched.err.count("-k is 10, as the store has no more rows\n") == 1
-    reranked = invoke("search", tmp_path / "codes", queries, "--rerank", 4)
+    reranked = invoke(f"search {tmp_path}/codes {queries} --rerank 4")
     assert reranked.err.count("-k is 4, as --rerank scores no more\n") == 1
 
 
@@ -125,9 +125,7 @@ def test_a_default_that_shrinks_is_printed_once(folder: Path, tmp_path: Path) ->
 def test_a_number_that_is_given_is_refused_as_ever(
     options: tuple[object, ...], refusal: str, folder: Path, tmp_path: Path
 ) -> None:
-    outcome = invoke(
-        "encode", folder / "base-10-16", tmp_path / "codes", "--kernel", "chi2", *options
-    )
+    outcome = invoke(f"encode {folder}/base-10-16 {tmp_path}/codes --kernel chi2", *options)
     assert outcome.code == 2
     assert refusal in outcome.err
     assert not (tmp_path / "codes").exists()
@@ -138,8 +136,8 @@ def test_too_many_neighbours_are_refused_if_they_are_asked_for(
     option: str, folder: Path, tmp_path: Path
 ) -> None:
     base, queries = folder / "base-10-16", folder / "rows-10-16.npy"
-    succeed("encode", base, tmp_path / "codes", "--kernel", "chi2")
-    outcome = invoke("search", tmp_path / "codes", queries, option, 11)
+    succeed(f"encode {base} {tmp_path}/codes --kernel chi2")
+    outcome = invoke(f"search {tmp_path}/codes {queries} {option} 11")
     assert outcome.code == 2
     assert f"{option.strip('-')} is out of range: found 11" in outcome.err
 
@@ -152,7 +150,7 @@ def bytes_of(store: Path) -> int:
 def test_ten_rows_take_little_disk(folder: Path, tmp_path: Path) -> None:
     base = folder / "base-10-16"
     assert bytes_of(base) < 80_000
-    succeed("encode", base, tmp_path / "codes", "--kernel", "chi2")
+    succeed(f"encode {base} {tmp_path}/codes --kernel chi2")
     assert bytes_of(tmp_path / "codes") < 80_000
 
 
@@ -170,10 +168,10 @@ def test_codes_serve_equal_rows_under_any_name_and_format(
     np.save("base.npy", rows)
     Path("base.bvecs").write_bytes(bvecs(rows))
     for number, source in enumerate(("base.bvecs", "./base.bvecs", "base.npy")):
-        succeed("ingest", source, f"base{number}")
-    succeed("encode", "base0", "codes", "--kernel", "chi2")
+        succeed(f"ingest {source} base{number}")
+    succeed("encode base0 codes --kernel chi2")
     found = {
-        succeed("search", "codes", "base.npy", "-k", 3, "--rerank", 9, "--vectors", f"base{number}")
+        succeed(f"search codes base.npy -k 3 --rerank 9 --vectors base{number}")
         for number in range(3)
     }
     assert len(found) == 1

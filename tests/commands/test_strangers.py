@@ -75,8 +75,8 @@ def test_files_to_neighbours(kind: str, tmp_path: Path, monkeypatch: pytest.Monk
         Path(queries).write_bytes(texmex(QUERIES))
     else:
         write(Path(queries), QUERIES)
-    succeed("ingest", base, "base.zarr")
-    succeed("search", "base.zarr", queries, "--kernel", "chi2", "-k", K, "--out", "hits.npz")
+    succeed(f"ingest {base} base.zarr")
+    succeed(f"search base.zarr {queries} --kernel chi2 -k {K} --out hits.npz")
     np.testing.assert_array_equal(read_hits("hits.npz").ids, true_ids("chi2"))
 
 
@@ -94,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faiss")
     np.save(folder / "base.npy", BASE)
     np.save(folder / "q.npy", QUERIES)
-    succeed("ingest", folder / "base.npy", folder / "base.zarr")
+    succeed(f"ingest {folder}/base.npy {folder}/base.zarr")
     index: Any = faiss.IndexFlatL2(BASE.shape[1])
     index.add(BASE.astype(np.float32))
     distances, ids = index.search(QUERIES.astype(np.float32), K)
@@ -128,7 +128,7 @@ def test_truth_of_bigann_under_another_name_to_a_verdict(folder: Path, tmp_path:
     path = tmp_path / "GT_10K"
     path.write_bytes(bigann(ids.astype("<i4")) + distances.astype("<f4").tobytes())
     assert verify(folder, path, "--hits-format", "ibin", code=0)["refuted"] == 0
-    refused = invoke("verify", folder / "base.zarr", folder / "q.npy", path, "--kernel", "l2")
+    refused = invoke(f"verify {folder}/base.zarr {folder}/q.npy {path} --kernel l2")
     assert refused.code == 2
     assert "Fix: " in refused.err
 
@@ -137,21 +137,21 @@ def test_a_truth_is_written_as_bigann_has_it(folder: Path, tmp_path: Path) -> No
     """Squared distances, which faiss computes, under a name without a suffix."""
     path, words = tmp_path / "GT_300", ("--kernel", "euclidean", "-k", K, "--exact")
     named = ("--out", path, "--hits-format", "ibin")
-    succeed("search", folder / "base.zarr", folder / "q.npy", *words, *named)
+    succeed(f"search {folder}/base.zarr {folder}/q.npy", *words, *named)
     squares = np.frombuffer(path.read_bytes()[-4 * K * len(QUERIES) :], "<f4").reshape(-1, K)
     np.testing.assert_array_equal(squares, np.load(folder / "D.npy"))
     assert verify(folder, path, "--hits-format", "ibin", code=0)["refuted"] == 0
-    described = json.loads(succeed("info", path, "--format", "ibin", "--json"))
+    described = json.loads(succeed(f"info {path} --format ibin --json"))
     assert (described["kind"], described["queries"], described["k"]) == ("hits", len(QUERIES), K)
     outcome = invoke("info", path)
     assert outcome.code == 2
     assert outcome.err.endswith("Fix: name the true format with --format, or convert the file.\n")
-    refused = invoke("info", folder / "base.zarr", "--format", "ibin")
+    refused = invoke(f"info {folder}/base.zarr --format ibin")
     assert refused.err == (
         f"mercore: --format has no use here: {folder}/base.zarr is a store of vectors. Fix: leave "
         "--format out.\n"
     )
-    refused = invoke("search", folder / "base.zarr", folder / "q.npy", "--hits-format", "ibin")
+    refused = invoke(f"search {folder}/base.zarr {folder}/q.npy --hits-format ibin")
     assert refused.err == (
         "mercore: --hits-format has no use here: without --out no file is written. Fix: leave "
         "--hits-format out.\n"
@@ -200,9 +200,9 @@ def made_for_ann_benchmarks(path: Path, distance: str) -> NDArray[np.int64]:
 def test_ann_benchmarks_in_and_out(distance: str, kernel: str, tmp_path: Path) -> None:
     data, run = tmp_path / "made.hdf5", tmp_path / "run.hdf5"
     made_for_ann_benchmarks(data, distance)
-    succeed("ingest", f"{data}::train", tmp_path / "base.zarr")
+    succeed(f"ingest {data}::train {tmp_path}/base.zarr")
     words = ("--kernel", kernel, "-k", K, "--out", run)
-    succeed("search", tmp_path / "base.zarr", f"{data}::test", *words)
+    succeed(f"search {tmp_path}/base.zarr {data}::test", *words)
     assert ann_benchmarks.recall(str(data), str(run), K) == 1
     with h5py.File(data) as true, h5py.File(run) as found:
         np.testing.assert_allclose(found["distances"], true["distances"], rtol=1e-6)
@@ -211,10 +211,10 @@ def test_ann_benchmarks_in_and_out(distance: str, kernel: str, tmp_path: Path) -
 def test_ann_benchmarks_measures_codes(tmp_path: Path) -> None:
     data, run = tmp_path / "made.hdf5", tmp_path / "run.hdf5"
     true = made_for_ann_benchmarks(data, "euclidean")
-    succeed("ingest", f"{data}::train", tmp_path / "base.zarr")
+    succeed(f"ingest {data}::train {tmp_path}/base.zarr")
     code = ("--encoder", "pq", "--subquantizers", 2)
-    succeed("encode", tmp_path / "base.zarr", tmp_path / "codes", "--kernel", "euclidean", *code)
-    succeed("search", tmp_path / "codes", f"{data}::test", "-k", K, "--out", run)
+    succeed(f"encode {tmp_path}/base.zarr {tmp_path}/codes --kernel euclidean", *code)
+    succeed(f"search {tmp_path}/codes {data}::test -k {K} --out {run}")
     script = [sys.executable, "-I", ann_benchmarks.__file__, str(data), str(run), str(K)]
     printed = float(subprocess.run(script, capture_output=True, check=True).stdout)
     with h5py.File(run) as file:

@@ -25,12 +25,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     header = np.array(queries.shape, np.uint32)
     (folder / "queries.fbin").write_bytes(header.tobytes() + queries.astype(np.float32).tobytes())
     (folder / "queries.ibin").write_bytes(header.tobytes() + queries.astype(np.int32).tobytes())
-    succeed("ingest", folder / "base.npy", folder / "vectors")
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
     for store, options in (
         ("codes", "--atoms 32 --sparsity 2"),
         ("bounds", "--encoder bin-bound --groups 8"),
     ):
-        words = ("encode", folder / "vectors", folder / store, "--kernel", "chi2")
+        words = (f"encode {folder}/vectors {folder}/{store} --kernel chi2",)
         succeed(*words, *options.split())
     return folder
 
@@ -121,7 +121,7 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
     ):
         for out in (queries, link):
             outcome = invoke(
-                "search", folder / store, queries, "-k", 3, *options, "--out", out, "--force"
+                f"search {folder}/{store} {queries} -k 3", *options, "--out", out, "--force"
             )
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err == (
@@ -144,7 +144,7 @@ def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -
 def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_path: Path) -> None:
     succeed(*search(folder, "--out", tmp_path / "hits.npz"))
     scored = ("--vectors", folder / "vectors", "--queries", folder / "wide.npy", "--kernel", "chi2")
-    outcome = invoke("evaluate", tmp_path / "hits.npz", tmp_path / "hits.npz", *scored)
+    outcome = invoke(f"evaluate {tmp_path}/hits.npz {tmp_path}/hits.npz", *scored)
     assert (outcome.code, outcome.out) == (2, "")
     assert "wide.npy has d = 32: expected 16" in outcome.err
 
@@ -163,5 +163,5 @@ def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: P
 
 
 def test_a_table_that_is_drawn_anew_is_no_json() -> None:
-    outcome = invoke("jobs", "--watch", "--json")
+    outcome = invoke("jobs --watch --json")
     assert (outcome.code, outcome.out) == (2, "")

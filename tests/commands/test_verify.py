@@ -45,17 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "base.npy", rows)
     np.save(folder / "queries.npy", queries)
     np.save(folder / "true.npy", nearest("chi2", rows, queries, K + 1))
-    succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed(
-        "encode",
-        folder / "vectors",
-        folder / "bounds",
-        "--kernel",
-        "chi2",
-        *FIND,
-        "--part-rows",
-        256,
-    )
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
+    succeed(f"encode {folder}/vectors {folder}/bounds --kernel chi2", *FIND, "--part-rows", 256)
     return folder
 
 
@@ -67,15 +58,7 @@ def true(folder: Path) -> Ids:
 def words(folder: Path, ids: Ids, *options: object, name: str = "hits.npz") -> list[object]:
     """The words that verify these ids, written to a file."""
     write_hits(str(folder / name), Hits(scores=None, ids=ids))
-    return [
-        "verify",
-        folder / "vectors",
-        folder / "queries.npy",
-        folder / name,
-        "--kernel",
-        "chi2",
-        *options,
-    ]
+    return [f"verify {folder}/vectors {folder}/queries.npy {folder}/{name} --kernel chi2", *options]
 
 
 def verdicts(*command: object, code: int) -> list[dict[str, Any]]:
@@ -199,14 +182,7 @@ def test_the_real_command_says_proved_tied_and_refuted(folder: Path, true: Ids) 
     better = int(ids[2, 4])
     ids[2, 4] = wrong = int(np.setdiff1d(np.arange(ROWS), ids[2])[-1])
     write_hits(str(folder / "three.npz"), Hits(scores=None, ids=ids))
-    command = (
-        "verify",
-        folder / "vectors",
-        folder / "three.npy",
-        folder / "three.npz",
-        "--kernel",
-        "chi2",
-    )
+    command = (f"verify {folder}/vectors {folder}/three.npy {folder}/three.npz --kernel chi2",)
     outcome = run(*command, "--bounds", folder / "bounds")
     assert outcome.code == 1
     *lines, last = outcome.out.splitlines(keepends=True)
@@ -252,14 +228,7 @@ def test_every_format_of_hits(
     )
     written = write_hits(str(tmp_path / name), Hits(scores=scores, ids=claimed))
     assert len(written) == 1 + (scored and name.endswith(".ivecs"))
-    command = (
-        "verify",
-        folder / "vectors",
-        folder / "queries.npy",
-        tmp_path / name,
-        "--kernel",
-        "chi2",
-    )
+    command = (f"verify {folder}/vectors {folder}/queries.npy {tmp_path}/{name} --kernel chi2",)
     found = verdicts(*command, "--bounds", folder / "bounds", code=1)
     (wrong,) = (verdict for verdict in found if verdict["verdict"] == "refuted")
     assert (wrong["query"], wrong["rank"], wrong["claimed"], wrong["better"]) == (
@@ -286,8 +255,8 @@ def test_ids_are_those_of_the_source_and_dropped_ones_are_refuted(
     rows[::5] = 0
     np.save(tmp_path / "base.npy", rows)
     np.save(tmp_path / "queries.npy", queries)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors", "--drop-zero-rows")
-    succeed("encode", tmp_path / "vectors", tmp_path / "bounds", "--kernel", "chi2", *FIND)
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors --drop-zero-rows")
+    succeed(f"encode {tmp_path}/vectors {tmp_path}/bounds --kernel chi2", *FIND)
     kept = np.flatnonzero(rows.any(axis=1))
     ids = kept[nearest("chi2", rows[kept], queries, K)]
     verdicts(*words(tmp_path, ids, "--bounds", tmp_path / "bounds"), code=0)
@@ -305,12 +274,10 @@ def test_ids_are_those_of_the_source_and_dropped_ones_are_refuted(
 
 def test_what_exact_search_finds_is_proved_under_a_transform(folder: Path) -> None:
     kernel = ("--kernel", "rbf", "--gamma", 0.5, "--transform", 2)
-    succeed("encode", folder / "vectors", folder / "transformed", *kernel, *FIND)
+    succeed(f"encode {folder}/vectors {folder}/transformed", *kernel, *FIND)
     out = folder / "transformed.parquet"
-    succeed(
-        "search", folder / "transformed", folder / "queries.npy", "-k", 5, "--exact", "--out", out
-    )
-    command = ("verify", folder / "vectors", folder / "queries.npy", out, *kernel)
+    succeed(f"search {folder}/transformed {folder}/queries.npy -k 5 --exact --out {out}")
+    command = (f"verify {folder}/vectors {folder}/queries.npy {out}", *kernel)
     for options in ((), ("--bounds", folder / "transformed")):
         assert "refuted" not in {
             verdict["verdict"] for verdict in verdicts(*command, *options, code=0)

@@ -342,11 +342,7 @@ def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> No
         ("euclidean", PqSpec(n_subquantizers=8), 1.0),
         ("inner_product", PqSpec(n_subquantizers=4, metric="product"), 1.0),
         ("euclidean", PcaPqSpec(n_components=12, n_subquantizers=6), 1.0),
-        (
-            "inner_product",
-            PcaPqSpec(n_components=12, n_subquantizers=6, metric="product"),
-            1.0,
-        ),
+        ("inner_product", PcaPqSpec(n_components=12, n_subquantizers=6, metric="product"), 1.0),
     ],
 )
 def test_codes_list_all_pairs_that_reach(kernel: str, spec: Any, beta: float) -> None:

@@ -47,12 +47,7 @@ def make_spec(options: dict[str, Any]) -> EncoderSpec:
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 OPTIONS = option_names()
-WORDS = {
-    "pursuit": PURSUITS,
-    "preprocessing": PREPROCESSING,
-    "metric": METRICS,
-    "proof": PROOFS,
-}
+WORDS = {"pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS, "proof": PROOFS}
 
 
 def refused(call: Callable[[], object], message: str) -> None:

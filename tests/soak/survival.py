@@ -34,7 +34,7 @@ def survive(
     moments = random.Random(seed)  # noqa: S311 - moments, not secrets
     codes = folder / "codes"
     with _queue(folder) as queue, _cluster(folder / "first") as first:
-        job = queue.submit("encode", vectors, codes, *OPTIONS, "--scheduler", first.address)
+        job = queue.submit(f"encode {vectors} {codes}", *OPTIONS, "--scheduler", first.address)
         counts = [_wait(codes, TO_BE_DONE[0], moments)]
         first.workers[moments.randrange(WORKERS)].send_signal(signal.SIGKILL)
         counts.append(_wait(codes, TO_BE_DONE[1], moments))
@@ -67,7 +67,7 @@ def race(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path) 
     moments = random.Random(seed)  # noqa: S311 - moments, not secrets
     codes = folder / "codes"
     with _queue(folder / "one") as one, _queue(folder / "two") as two:
-        words = ("submit", "encode", vectors, codes, *OPTIONS, "--workers", 1)
+        words = (f"submit encode {vectors} {codes}", *OPTIONS, "--workers", 1)
         submitters = [
             start(*words, env=queue.environment) for queue in (one, two) for _ in range(2)
         ]

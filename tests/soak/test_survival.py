@@ -13,7 +13,7 @@ from tests.support.tiers import slow_then_soak
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Every file of the store that a foreground encode writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
-    succeed("encode", vectors, store, *survival.OPTIONS)
+    succeed(f"encode {vectors} {store}", *survival.OPTIONS)
     assert count_receipts(store) == survival.PARTS
     return files_of(store)
 

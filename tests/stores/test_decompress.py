@@ -132,10 +132,7 @@ def read(path: Path) -> Any:
 def told_of(path: Path, what: str) -> tuple[type[MercoreError], str]:
     """The error of a chunk at a path, and its message."""
     if path.suffix == ".store":
-        return (
-            IntegrityError,
-            f"{path}: part 0: column c cannot be decoded: {what}. {COLUMN_FIX}",
-        )
+        return (IntegrityError, f"{path}: part 0: column c cannot be decoded: {what}. {COLUMN_FIX}")
     return FormatError, f"{path}: rows [0, 128) cannot be decoded ({what}). {ZARR_FIX}"
 
 

@@ -30,10 +30,10 @@ def test_another_missing_module_is_no_extra() -> None:
 def test_a_verb_that_needs_one_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "base.npy", np.ones((9, 4), np.float32))
     mercore.ingest(tmp_path / "base.npy", tmp_path / "base")
-    for name in [each for each in sys.modules if each.partition(".")[0] == "pyarrow"]:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "h5py"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    message = "this needs the package pyarrow: found none. Fix: pip install 'mercore[arrow]'"
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    message = "this needs the package h5py: found none. Fix: pip install 'mercore[hdf5]'"
     words = (tmp_path / "base", tmp_path / "base.npy", "-k", 1, "--kernel", "cosine")
-    outcome = invoke("search", *words, "--out", tmp_path / "hits.parquet")
+    outcome = invoke("search", *words, "--out", tmp_path / "hits.h5")
     assert (outcome.code, outcome.err) == (2, f"mercore: {message}\n")

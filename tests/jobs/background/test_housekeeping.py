@@ -210,16 +210,16 @@ def test_the_list_and_its_verbs_take_what_they_say(
     monkeypatch.setattr("mercore.jobs.background.runner.start_runner", lambda folder: None)
     registry = state.registry()
     submitted(registry, "a-1", "/x"), submitted(registry, "b-1", "/y", "/x")
-    outcome = invoke("cancel", "a-1", "b")
+    outcome = invoke("cancel a-1 b")
     assert (outcome.code, outcome.err) == (
         0,
         "a-1 cancelled\nb-1 cancelled: its source a-1 was cancelled\n",
     )
-    outcome = invoke("wait", "a-1", "b-1")
+    outcome = invoke("wait a-1 b-1")
     assert outcome.code == 1
     assert invoke("wait").code == 0  # nothing is queued
-    assert invoke("jobs", "--older-than", 1).code == 2
-    assert invoke("jobs", "--watch", "--prune").code == 2
+    assert invoke("jobs --older-than 1").code == 2
+    assert invoke("jobs --watch --prune").code == 2
     assert "its source a-1 was cancelled" in invoke("jobs").out
     assert invoke("jobs", "--prune").err == "2 jobs forgotten\n"
     assert len(invoke("jobs").out.splitlines()) == 1
@@ -234,7 +234,7 @@ def test_a_job_whose_answer_is_no_says_so(
     for name, code in (("verify-1", 1), ("check-1", 0)):
         registry.submit(name, SPEC)
         registry.change(name, state=DONE, exit_code=code, ended=1.0)
-    outcome = invoke("wait", "verify-1", "check-1")
+    outcome = invoke("wait verify-1 check-1")
     assert (outcome.code, outcome.err) == (1, "verify-1 done: the answer is no\ncheck-1 done\n")
     assert [line.endswith("the answer is no") for line in invoke("jobs").out.splitlines()] == [
         False,
@@ -301,7 +301,7 @@ def test_an_ingest_that_was_killed_after_it_published_is_done(
     )
     killed = registry.change("ingest-1", crashes=1)
     assert finished_report(killed) is None
-    succeed("ingest", tmp_path / "rows.npy", tmp_path / "s")
+    succeed(f"ingest {tmp_path}/rows.npy {tmp_path}/s")
     made = finished_report(killed)
     assert made is not None
     assert made["rows"] == 50

@@ -50,36 +50,11 @@ def test_only_what_was_given_counts_and_paths_are_whole() -> None:
 @pytest.mark.parametrize(
     ("verb", "words"),
     [
-        (
-            encode,
-            [
-                "base",
-                "codes",
-                "--kernel",
-                "rbf",
-                "--gamma",
-                "1e-05",
-                "--encoder",
-                "kpca-pq",
-                "--workers",
-                "2",
-            ],
-        ),
+        (encode, "base codes --kernel rbf --gamma 1e-05 --encoder kpca-pq --workers 2".split()),
         (search, ["codes", "-odd", "-k", "7", "--exact", "--out", "hits.npz"]),
         (
             compare,
-            [
-                "b",
-                "q",
-                "--kernel",
-                "chi2",
-                "--kernel",
-                "own.py",
-                "--encoder",
-                "pq",
-                "--encoder",
-                "kpca:landmarks=9",
-            ],
+            "b q --kernel chi2 --kernel own.py --encoder pq --encoder kpca:landmarks=9".split(),
         ),
     ],
 )
@@ -164,35 +139,12 @@ def test_a_file_states_a_job(tmp_path: Path) -> None:
     )
     words = words_in(str(path), VERBS)
     assert words == [
-        *[
-            "compare",
-            "--kernel",
-            "chi2",
-            "--kernel",
-            "cosine",
-            "--encoder",
-            "pq",
-            "--memory",
-            "2GB",
-            "--",
-            "b",
-            "q",
-        ]
+        *"compare --kernel chi2 --kernel cosine --encoder pq --memory 2GB -- b q".split()
     ]
     path.write_text(
         'verb = "search"\nstore = "s"\nqueries = "q"\nexact = true\nk = 3\nout = "h.npz"\n'
     )
-    assert words_in(str(path), VERBS) == [
-        "search",
-        "-k",
-        "3",
-        "--exact",
-        "--out",
-        "h.npz",
-        "--",
-        "s",
-        "q",
-    ]
+    assert words_in(str(path), VERBS) == "search -k 3 --exact --out h.npz -- s q".split()
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "images").mkdir()
     for query in range(9):
         Image.new("L", (8, 8)).save(folder / f"images/{query}.png")
-    succeed("ingest", folder / "base.npy", folder / "base")
-    succeed("encode", folder / "base", folder / "aska", *ASKA)
-    succeed("encode", folder / "base", folder / "pq", *PQ)
-    succeed("encode", folder / "base", folder / "bounds", *BOUNDS)
+    succeed(f"ingest {folder}/base.npy {folder}/base")
+    succeed(f"encode {folder}/base {folder}/aska", *ASKA)
+    succeed(f"encode {folder}/base {folder}/pq", *PQ)
+    succeed(f"encode {folder}/base {folder}/bounds", *BOUNDS)
     return folder
 
 
@@ -266,7 +266,7 @@ def test_what_can_run_is_queued(words: tuple[object, ...], folder: Path) -> None
 
 
 def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Path) -> None:
-    succeed("submit", "ingest", "base.npy", "new")
+    succeed("submit ingest base.npy new")
     refused: list[tuple[tuple[object, ...], str]] = [
         (
             ("encode", "new", "no/x", *ASKA),
@@ -346,8 +346,8 @@ def test_the_guide_lists_the_verbs_that_can_be_submitted() -> None:
 
 
 def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
-    succeed("submit", "check", "aska")
-    outcome = invoke("submit", "search", "nowhere", "q.npy", "--out", "h.npz")
+    succeed("submit check aska")
+    outcome = invoke("submit search nowhere q.npy --out h.npz")
     assert (outcome.code, outcome.out) == (2, "")
     assert "nowhere does not exist: expected a store. Fix: check the path." in outcome.err
 
@@ -358,10 +358,8 @@ def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
 def test_a_job_waits_for_what_is_spelled_otherwise(spelling: str, folder: Path) -> None:
     (folder.parent / "link").symlink_to(folder)
     (folder / "alias").symlink_to("new")
-    succeed(
-        "submit", "ingest", "base.npy", spelling.format(folder) if spelling != "alias" else "new"
-    )
-    succeed("submit", "encode", spelling.format(folder), "codes", *ASKA)
+    succeed("submit ingest base.npy", spelling.format(folder) if spelling != "alias" else "new")
+    succeed(f"submit encode {spelling.format(folder)} codes", *ASKA)
     ingest, encode = queued()
     assert ingest.target == str(folder / "new")
     assert encode.sources == [ingest.target]
@@ -372,17 +370,17 @@ def test_a_job_waits_for_what_is_spelled_otherwise(spelling: str, folder: Path) 
 
 
 def test_a_job_goes_on_with_its_own_store(folder: Path) -> None:
-    job = succeed("submit", "encode", "base", "codes", *ASKA).strip()
-    again = invoke("submit", "encode", "base", "codes", *ASKA)
+    job = succeed("submit encode base codes", *ASKA).strip()
+    again = invoke("submit encode base codes", *ASKA)
     assert again.err.startswith(f"{job} queued already: nothing was queued again: ")
-    succeed("encode", "base", "codes", *ASKA)
+    succeed("encode base codes", *ASKA)
     for part in range(3, 6):
         shutil.rmtree(folder / f"codes/receipts/c/{part}")
     assert open_code_store(folder / "codes").store.parts_done == 3
     ended(job, FAILED)
-    assert "was failed: goes on: " in invoke("submit", "encode", "base", "codes", *ASKA).err
+    assert "was failed: goes on: " in invoke("submit encode base codes", *ASKA).err
     ended(job, DONE)
-    outcome = invoke("submit", "encode", "base", "codes", *ASKA)
+    outcome = invoke("submit encode base codes", *ASKA)
     assert "was done: is checked, and what is missing or wrong done again: " in outcome.err
     assert queued()[0].state == "queued"
 
@@ -441,7 +439,7 @@ def test_what_is_written_once_stays_done(
 
 def test_a_linear_map_is_a_source_with_a_whole_path(folder: Path) -> None:
     np.save("map.npy", np.eye(4, DIMS))
-    succeed("submit", "encode", "base", "new", *ASKA, "--linear-map", "map.npy")
+    succeed("submit encode base new", *ASKA, "--linear-map", "map.npy")
     (job,) = queued()
     assert job.options["linear_map"] == str(folder / "map.npy")
     assert str(folder / "map.npy") in job.sources

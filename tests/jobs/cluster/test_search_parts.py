@@ -55,8 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "queries.npy", histograms(24, 8, seed=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 512)
-        succeed("ingest", folder / "base.npy", folder / "vectors")
-    encode = ("encode", folder / "vectors", "--kernel", "chi2", "--part-rows", 256)
+        succeed(f"ingest {folder}/base.npy {folder}/vectors")
+    encode = (f"encode {folder}/vectors --kernel chi2 --part-rows 256",)
     succeed(*encode, folder / "codes", "--atoms", 32, "--sparsity", 4)
     bounds = ("--encoder", "kpca-bound", "--landmarks", 64, "--components", 16)
     succeed(*encode, folder / "bounds", *bounds)
@@ -76,7 +76,7 @@ def test_another_engine_answers_as_threads_do(
     if shared:
         monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
     store, *options = SEARCHES[name].split()
-    words = ("search", folder / store, folder / "queries.npy", "-k", 5, "--batch", 8, *options)
+    words = (f"search {folder}/{store} {folder}/queries.npy -k 5 --batch 8", *options)
     answers = []
     for where in ("--threads", "--processes"):
         (tmp_path / where).mkdir()

@@ -330,10 +330,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"kernels": ["chi2", "chi2"]},
         "kernel chi2 is given twice: expected once. Fix: leave one out.",
     ),
-    (
-        {"gamma": 2.0},
-        "gamma has no use here: it belongs to exp_chi2, rbf. Fix: leave gamma out.",
-    ),
+    ({"gamma": 2.0}, "gamma has no use here: it belongs to exp_chi2, rbf. Fix: leave gamma out."),
     (
         {"bytes": 8, "operations": 8},
         "bytes and operations are two protocols: found both. Fix: give one of them.",

@@ -109,7 +109,7 @@ def test_encoders_that_make_no_codes_are_refused(
     kernel: str, text: str, label: str, problem: str, data: Path
 ) -> None:
     options = ("--kernel", kernel, "--encoder", text, *(("--gamma", 1) * (kernel == "rbf")))
-    outcome = invoke("compare", data / "base", data / "queries.npy", *options)
+    outcome = invoke(f"compare {data}/base {data}/queries.npy", *options)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.splitlines()[-1] == f"mercore: --encoder {label}: {problem}"
 

@@ -44,14 +44,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row, pixels in enumerate(images[::7]):
         Image.fromarray(pixels).save(folder / "queries" / f"{row}.jpg", quality=95)
     (folder / "tiny.bin").write_bytes(b"".join(each.tobytes(order="F") for each in images))
-    succeed("ingest", folder / "images", folder / "base.zarr")
-    succeed("ingest", folder / "queries", folder / "queries.zarr")
+    succeed(f"ingest {folder}/images {folder}/base.zarr")
+    succeed(f"ingest {folder}/queries {folder}/queries.zarr")
     chi2 = ("--kernel", "chi2")
-    succeed("encode", folder / "base.zarr", folder / "codes.zarr", *chi2, "--atoms", 8)
+    succeed(f"encode {folder}/base.zarr {folder}/codes.zarr", *chi2, "--atoms", 8)
     codes, truth = folder / "codes.npz", folder / "truth.npz"
     queries = folder / "queries.zarr"
-    succeed("search", folder / "codes.zarr", queries, "-k", 7, "--out", codes)
-    succeed("search", folder / "base.zarr", queries, *chi2, "-k", 7, "--out", truth)
+    succeed(f"search {folder}/codes.zarr {queries} -k 7 --out {codes}")
+    succeed(f"search {folder}/base.zarr {queries}", *chi2, "-k", 7, "--out", truth)
     np.save(folder / "ids.npy", np.load(truth)["ids"][:, :3])
     return folder
 
@@ -73,7 +73,7 @@ def names_shown(page: str) -> list[str]:
 
 def test_images_and_hits_become_a_page(folder: Path, tmp_path: Path) -> None:
     hits = (folder / "codes.npz", folder / "truth.npz")
-    words = ("gallery", folder / "images", folder / "queries", *hits, "--truth", hits[1])
+    words = (f"gallery {folder}/images {folder}/queries", *hits, "--truth", hits[1])
     page = tmp_path / "page.html"
     report = json.loads(succeed(*words, "--out", page, "--shown", 4, "--json"))
     assert report["page"] == str(page)

@@ -31,8 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("plan")
     np.save(made / "rows.npy", histograms(3000, 24, seed=1))
     np.save(made / "queries.npy", histograms(30, 24, seed=2))
-    succeed("ingest", made / "rows.npy", made / "vectors")
-    succeed("encode", made / "vectors", made / "bounds", *GROUPS)
+    succeed(f"ingest {made}/rows.npy {made}/vectors")
+    succeed(f"encode {made}/vectors {made}/bounds", *GROUPS)
     return made
 
 
@@ -127,7 +127,7 @@ def test_a_plan_of_a_long_search_takes_about_a_second(
 ) -> None:
     np.save(tmp_path / "rows.npy", histograms(200_000, 128, seed=3))
     np.save(tmp_path / "queries.npy", histograms(1000, 128, seed=4))
-    succeed("ingest", tmp_path / "rows.npy", tmp_path / "vectors")
+    succeed(f"ingest {tmp_path}/rows.npy {tmp_path}/vectors")
     words = ("search", tmp_path / "vectors", tmp_path / "queries.npy", "--kernel", "chi2", *exact)
     planned(*words)  # loads the functions
     began = time.process_time()
@@ -222,16 +222,7 @@ def test_a_batch_and_threads_are_as_large_as_the_memory_allows(
     many = tmp_path / "many.npy"
     np.save(many, histograms(1024, 24, seed=5))
     words = (
-        "search",
-        folder / "bounds",
-        many,
-        "-k",
-        2000,
-        "--threads",
-        2,
-        "--out",
-        tmp_path / "hits.npz",
-        "--force",
+        f"search {folder}/bounds {many} -k 2000 --threads 2 --out {tmp_path}/hits.npz --force",
     )
     succeed(*words)
     wanted = np.load(tmp_path / "hits.npz")["ids"]

@@ -82,10 +82,7 @@ DROPS: dict[str, dict[str, Any]] = {
 )
 @steady(4)
 def test_ingest_and_appends_store_what_one_ingest_stores(
-    tmp_path_factory: pytest.TempPathFactory,
-    counts: list[list[int]],
-    drop: str,
-    compressor: str,
+    tmp_path_factory: pytest.TempPathFactory, counts: list[list[int]], drop: str, compressor: str
 ) -> None:
     folder = tmp_path_factory.mktemp("stores")
     sources = [

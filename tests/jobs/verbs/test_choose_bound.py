@@ -26,13 +26,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bound")
     np.save(folder / "base.npy", histograms(ROWS, DIMS, seed=1))
     np.save(folder / "queries.npy", histograms(5, DIMS, seed=2))
-    succeed("ingest", folder / "base.npy", folder / "vectors")
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
     return folder
 
 
 def choose(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
     words = ("--kernel", kernel, "--encoder", CHOOSE, "--part-rows", 200, "--workers", 1)
-    return invoke("encode", folder / "vectors", codes, *words, *options)
+    return invoke(f"encode {folder}/vectors {codes}", *words, *options)
 
 
 def encode(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
@@ -109,7 +109,7 @@ def test_nothing_is_made_where_every_row_is_cheaper(
 
 def test_force_belongs_to_the_choice(folder: Path, tmp_path: Path) -> None:
     words = ("--kernel", "chi2", "--encoder", "kpca-bound", "--force")
-    outcome = invoke("encode", folder / "vectors", tmp_path / "codes", *words)
+    outcome = invoke(f"encode {folder}/vectors {tmp_path}/codes", *words)
     assert outcome.code == 2
     assert "--force has no use here: it is for --encoder bound" in outcome.err
 
@@ -149,7 +149,7 @@ class TestRefusedBeforeAnyChoice:
         rows = histograms(ROWS, DIMS, seed=1).astype(np.float32)
         rows[417, 3] = -1
         np.save(tmp_path / "base.npy", rows)
-        succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+        succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors")
         outcome = encode(tmp_path, tmp_path / "codes", "chi2")
         assert (outcome.code, outcome.out) == (2, "")
         assert "holds 1 row with negative values: kernel chi2 does not take them" in outcome.err
@@ -180,16 +180,7 @@ class TestRefusedBeforeAnyChoice:
 
     def test_other_stores_and_parts_out_of_range(self, folder: Path, tmp_path: Path) -> None:
         small = ("--landmarks", 8, "--components", 4)
-        succeed(
-            "encode",
-            folder / "vectors",
-            tmp_path / "kpca",
-            "--kernel",
-            "chi2",
-            "--encoder",
-            "kpca",
-            *small,
-        )
+        succeed(f"encode {folder}/vectors {tmp_path}/kpca --kernel chi2 --encoder kpca", *small)
         new = tmp_path / "new"
         for codes, options, code, said in (
             (
@@ -212,7 +203,7 @@ class TestRefusedBeforeAnyChoice:
             ),
             (new, ("--compressor", "zip"), 2, "unknown compressor: found 'zip'"),
         ):
-            outcome = invoke("encode", folder / "vectors", codes, *CHI2, *options)
+            outcome = invoke(f"encode {folder}/vectors {codes}", *CHI2, *options)
             assert (outcome.code, outcome.out) == (code, ""), outcome.err
             assert said in outcome.err
         assert not new.exists()
@@ -222,7 +213,7 @@ class TestRefusedBeforeAnyChoice:
     ) -> None:
         bounds, small = tmp_path / "bounds", ("--landmarks", 8, "--components", 4)
         words = ("--encoder", "kpca-bound", *small, "--part-rows", 200)
-        succeed("encode", folder / "vectors", bounds, "--kernel", "chi2", *words)
+        succeed(f"encode {folder}/vectors {bounds} --kernel chi2", *words)
         assert encode(folder, bounds, "chi2").code == 0
         for kernel, options, differs in (
             ("cosine", (), "kernel ("),
@@ -267,24 +258,13 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(
         r"\d+\.\d\. The bound is made all the same, because of --force\.",
         said,
     )
-    searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")
+    searched = invoke(f"search {codes} {folder}/queries.npy -k 3 --exact --json")
     assert searched.code == 0
     report = json.loads(searched.out)
     assert report["queries_by_every_row"] == 5
     assert f"the bounds of {codes} ruled out too few rows for 5 of 5 queries" in searched.err
     truth = json.loads(
-        succeed(
-            "search",
-            vectors,
-            folder / "queries.npy",
-            "-k",
-            3,
-            "--kernel",
-            "rbf",
-            "--gamma",
-            0.01,
-            "--json",
-        )
+        succeed(f"search {vectors} {folder}/queries.npy -k 3 --kernel rbf --gamma 0.01 --json")
     )
     assert report["ids"] == truth["ids"]
 
@@ -300,9 +280,7 @@ def test_bounds_that_hold_are_made_without_a_word(
 
 def test_a_store_of_one_row_has_a_bound(tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", histograms(1, DIMS, seed=3))
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    succeed(f"ingest {tmp_path}/base.npy {tmp_path}/vectors")
     assert encode(tmp_path, tmp_path / "codes", "intersection").code == 0
-    found = json.loads(
-        succeed("search", tmp_path / "codes", tmp_path / "base.npy", "-k", 1, "--exact", "--json")
-    )
+    found = json.loads(succeed(f"search {tmp_path}/codes {tmp_path}/base.npy -k 1 --exact --json"))
     assert found["ids"] == [[0]]

@@ -34,17 +34,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "base.npy", histograms(ROWS, DIMS, seed=1))
     np.save(folder / "queries.npy", histograms(5, DIMS, seed=2))
     np.savez(folder / "hits.npz", ids=np.zeros((5, 1), np.int64))
-    succeed("ingest", folder / "base.npy", folder / "vectors")
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
     return folder
 
 
 def encode(folder: Path, codes: Path, *options: object) -> Outcome:
-    return invoke("encode", folder / "vectors", codes, *AUTO, *ENCODER, *PARTS, *options)
+    return invoke(f"encode {folder}/vectors {codes}", *AUTO, *ENCODER, *PARTS, *options)
 
 
 def begun(folder: Path, codes: Path, scale: float) -> None:
     words = ("--kernel", "chi2", "--transform", scale, *ENCODER, *PARTS)
-    succeed("encode", folder / "vectors", codes, *words)
+    succeed(f"encode {folder}/vectors {codes}", *words)
 
 
 def test_the_chosen_transform_is_that_of_the_store(folder: Path, tmp_path: Path) -> None:
@@ -58,9 +58,7 @@ def test_the_chosen_transform_is_that_of_the_store(folder: Path, tmp_path: Path)
     assert json.loads(outcome.out)["kernel"] == expected
     begun(folder, tmp_path / "given", scale)
     assert files_of(tmp_path / "codes") == files_of(tmp_path / "given")
-    searched = json.loads(
-        succeed("search", tmp_path / "codes", folder / "queries.npy", "-k", 3, "--json")
-    )
+    searched = json.loads(succeed(f"search {tmp_path}/codes {folder}/queries.npy -k 3 --json"))
     assert np.array(searched["ids"]).shape == (5, 3)
 
 
@@ -94,7 +92,7 @@ class TestRefusedBeforeAnyChoice:
 
     def test_other_stores_and_options_out_of_range(self, folder: Path, tmp_path: Path) -> None:
         plain, new = tmp_path / "plain", tmp_path / "new"
-        succeed("encode", folder / "vectors", plain, "--kernel", "chi2", *ENCODER, *PARTS)
+        succeed(f"encode {folder}/vectors {plain} --kernel chi2", *ENCODER, *PARTS)
         cases: list[tuple[Path, tuple[object, ...], str]] = [
             (folder / "vectors", (), "exists and is no code store: expected one that is begun"),
             (
@@ -155,11 +153,11 @@ NEEDS_A_NUMBER = (
 def test_other_verbs_need_a_number(folder: Path) -> None:
     vectors, queries, hits = (folder / name for name in ("vectors", "queries.npy", "hits.npz"))
     for words in (
-        ("search", vectors, queries, "-k", 3, *AUTO),
-        ("search", vectors, queries, "-k", 3, "--exact", *AUTO),
-        ("verify", vectors, queries, hits, *AUTO),
-        ("evaluate", hits, hits, "--vectors", vectors, "--queries", queries, *AUTO),
-        ("compare", vectors, queries, *AUTO, "--encoder", SPEC),
+        (f"search {vectors} {queries} -k 3", *AUTO),
+        (f"search {vectors} {queries} -k 3 --exact", *AUTO),
+        (f"verify {vectors} {queries} {hits}", *AUTO),
+        (f"evaluate {hits} {hits} --vectors {vectors} --queries {queries}", *AUTO),
+        (f"compare {vectors} {queries}", *AUTO, "--encoder", SPEC),
     ):
         outcome = invoke(*words)
         assert (outcome.code, outcome.out) == (2, ""), words
@@ -167,7 +165,7 @@ def test_other_verbs_need_a_number(folder: Path) -> None:
 
 
 def test_another_word_is_refused(folder: Path, tmp_path: Path) -> None:
-    outcome = invoke("encode", folder / "vectors", tmp_path / "codes", *AUTO[:3], "best", *ENCODER)
+    outcome = invoke(f"encode {folder}/vectors {tmp_path}/codes", *AUTO[:3], "best", *ENCODER)
     assert (outcome.code, outcome.out) == (2, "")
     assert "'best' is not a valid float" in outcome.err
     given: Any = {"kernel": "chi2", "transform": "best"}
@@ -177,7 +175,7 @@ def test_another_word_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def test_a_plan_chooses_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
     codes = tmp_path / "codes"
-    outcome = invoke("plan", "encode", folder / "vectors", codes, *AUTO, *ENCODER, "--json")
+    outcome = invoke(f"plan encode {folder}/vectors {codes}", *AUTO, *ENCODER, "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["rows"] == ROWS
     assert CHOSEN.search(outcome.err)
@@ -188,9 +186,9 @@ def test_the_choice_under_a_linear_map_is_that_of_mapped_rows(folder: Path, tmp_
     matrix = np.random.default_rng(0).random((6, DIMS)).astype(np.float32)
     np.save(tmp_path / "map.npy", matrix)
     np.save(tmp_path / "mapped.npy", LinearMap(matrix, "").apply(np.load(folder / "base.npy")))
-    succeed("ingest", tmp_path / "mapped.npy", tmp_path / "mapped")
+    succeed(f"ingest {tmp_path}/mapped.npy {tmp_path}/mapped")
     mapped = encode(folder, tmp_path / "codes", "--linear-map", tmp_path / "map.npy")
-    copy = invoke("encode", tmp_path / "mapped", tmp_path / "other", *AUTO, *ENCODER, *PARTS)
+    copy = invoke(f"encode {tmp_path}/mapped {tmp_path}/other", *AUTO, *ENCODER, *PARTS)
     assert (mapped.code, copy.code) == (0, 0)
     assert mapped.err == copy.err
     assert CHOSEN.search(mapped.err)

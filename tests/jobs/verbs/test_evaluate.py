@@ -146,10 +146,10 @@ def test_the_command_prints_an_overlap_without_pairs(folder: Path) -> None:
     assert api.evaluate(far, folder / "truth.npz", **options)["recall"][-1]["value"] is None
     np.savez(folder / "far.npz", ids=far.ids, scores=np.full((7, 1), 0.25, np.float32))
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    outcome = invoke("evaluate", folder / "far.npz", folder / "truth.npz", *words)
+    outcome = invoke(f"evaluate {folder}/far.npz {folder}/truth.npz", *words)
     assert outcome.out.splitlines()[-1].split() == ["overlap-5", "1", "–"]
     assert outcome.err == "overlap-5: 0 pairs of a query and a near hit\n"
-    outcome = invoke("evaluate", folder / "far.npz", folder / "truth.npz", *words, "--json")
+    outcome = invoke(f"evaluate {folder}/far.npz {folder}/truth.npz", *words, "--json")
     assert json.loads(outcome.out)["recall"][-1]["value"] is None
 
 

@@ -47,11 +47,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("base", "mapped-base"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 6 << 10)
-            succeed("ingest", folder / f"{name}.npy", folder / name)
+            succeed(f"ingest {folder}/{name}.npy {folder}/{name}")
         option = ("--linear-map", folder / "map.npy") if name == "base" else ()
         for encoder in (PQ, BOUND):
             codes = folder / f"{name}-{encoder[1]}"
-            succeed("encode", folder / name, codes, *RBF, *encoder, *PARTS, *option)
+            succeed(f"encode {folder}/{name} {codes}", *RBF, *encoder, *PARTS, *option)
     return folder
 
 
@@ -99,9 +99,9 @@ def test_a_search_of_codes_needs_no_option(
 def test_sorted_orders_hold_the_map_of_their_codes(folder: Path, tmp_path: Path) -> None:
     klsh = ("--encoder", "klsh", "--landmarks", 64, "--subset", 9, "--bits", 64)
     option = ("--linear-map", folder / "map.npy")
-    succeed("encode", folder / "base", tmp_path / "codes", *RBF, *klsh, *PARTS, *option)
-    succeed("index", tmp_path / "codes", tmp_path / "orders", "--orders", 2)
-    described = json.loads(succeed("info", tmp_path / "orders", "--json"))
+    succeed(f"encode {folder}/base {tmp_path}/codes", *RBF, *klsh, *PARTS, *option)
+    succeed(f"index {tmp_path}/codes {tmp_path}/orders --orders 2")
+    described = json.loads(succeed(f"info {tmp_path}/orders --json"))
     assert described["linear_map"]["shape"] == [MAPPED, DIMS]
     words = (tmp_path / "orders", folder / "queries.npy", "-k", K, "--neighbours", ROWS, "--json")
     found = json.loads(succeed("search", *words))
@@ -202,10 +202,10 @@ def test_an_encode_resumes_under_the_same_map_alone(folder: Path, tmp_path: Path
 
 def test_a_plan_takes_the_map(folder: Path, tmp_path: Path) -> None:
     option = ("--linear-map", folder / "map.npy")
-    words = ("plan", "encode", folder / "base", tmp_path / "codes", *RBF, *PQ, *option, "--json")
+    words = (f"plan encode {folder}/base {tmp_path}/codes", *RBF, *PQ, *option, "--json")
     report = json.loads(succeed(*words))
     assert (report["rows"], report["bytes"] > 0) == (ROWS, True)
-    search = ("plan", "search", folder / "base", folder / "queries.npy", "-k", K, *RBF, *option)
+    search = (f"plan search {folder}/base {folder}/queries.npy -k {K}", *RBF, *option)
     assert json.loads(succeed(*search, "--json"))["rows"] == ROWS
     assert not (tmp_path / "codes").exists()
 
@@ -220,10 +220,7 @@ def test_maps_that_do_not_fit_are_refused_before_any_work(folder: Path, tmp_path
     cases: dict[Path, tuple[type[MercoreError], str]] = {
         tmp_path / "absent.npy": (NotFoundError, "absent.npy"),
         saved(tmp_path, "flat.npy", eye[0]): (FormatError, "expected a matrix of two dimensions"),
-        saved(tmp_path, "whole.npy", eye.astype(int)): (
-            FormatError,
-            "expected float32 or float64",
-        ),
+        saved(tmp_path, "whole.npy", eye.astype(int)): (FormatError, "expected float32 or float64"),
         saved(tmp_path, "nan.npy", eye * np.nan): (InputError, "expected a finite float32"),
         saved(tmp_path, "narrow.npy", eye[:, 1:]): (
             ShapeError,
@@ -260,7 +257,7 @@ def test_the_option_is_refused_where_it_has_no_use(folder: Path) -> None:
         folder / "queries.npy",
         ("--linear-map", folder / "map.npy"),
     )
-    outcome = invoke("search", codes, queries, *option)
+    outcome = invoke(f"search {codes} {queries}", *option)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
         f"mercore: --linear-map has no use here: {codes} has its kernel already. "
@@ -276,7 +273,7 @@ def test_rows_that_a_kernel_does_not_take_once_mapped_are_refused(
 ) -> None:
     """They are mapped first: ingest's counts of rows before the map decide nothing."""
     np.save(tmp_path / "one.npy", np.abs(np.load(folder / "base.npy")))
-    succeed("ingest", tmp_path / "one.npy", tmp_path / "one")
+    succeed(f"ingest {tmp_path}/one.npy {tmp_path}/one")
     given: Any = {"kernel": "chi2", "encoder": "aska:atoms=16,sparsity=2"}
     with pytest.raises(InputError, match="has a negative value"):
         api.encode(tmp_path / "one", tmp_path / "codes", **given, linear_map=folder / "map.npy")

@@ -49,35 +49,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("openings")
     np.save(folder / "base.npy", histograms(300, 16, 0))
     np.save(folder / "queries.npy", histograms(QUERIES, 16, 1))
-    succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed("ingest", folder / "queries.npy", folder / "queries")
+    succeed(f"ingest {folder}/base.npy {folder}/vectors")
+    succeed(f"ingest {folder}/queries.npy {folder}/queries")
     size = ("--landmarks", 16, "--components", 8)
-    words = ("encode", folder / "vectors", folder / "codes", "--kernel", "chi2")
+    words = (f"encode {folder}/vectors {folder}/codes --kernel chi2",)
     succeed(*words, "--encoder", "kpca-pq", *size)
     succeed(
-        "encode",
-        folder / "vectors",
-        folder / "bits",
-        "--kernel",
-        "chi2",
-        "--encoder",
-        "klsh",
-        "--bits",
-        32,
-        "--landmarks",
-        32,
+        f"encode {folder}/vectors {folder}/bits --kernel chi2 --encoder klsh --bits 32 "
+        "--landmarks 32"
     )
-    succeed("index", folder / "bits", folder / "orders", "--orders", 4)
-    succeed(
-        "search",
-        folder / "codes",
-        folder / "queries",
-        "-k",
-        3,
-        "--exact",
-        "--out",
-        folder / "hits.npz",
-    )
+    succeed(f"index {folder}/bits {folder}/orders --orders 4")
+    succeed(f"search {folder}/codes {folder}/queries -k 3 --exact --out {folder}/hits.npz")
     return folder
 
 

@@ -29,16 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("store", "options", "because"),
     [
-        (
-            "codes",
-            {"gamma": 2.0},
-            "{folder}/codes has gamma none: found gamma=2.0.",
-        ),
-        (
-            "codes",
-            {"transform": 2.0},
-            "{folder}/codes has transform none: found transform=2.0.",
-        ),
+        ("codes", {"gamma": 2.0}, "{folder}/codes has gamma none: found gamma=2.0."),
+        ("codes", {"transform": 2.0}, "{folder}/codes has transform none: found transform=2.0."),
         (
             "codes",
             {"vectors": "x"},

@@ -22,11 +22,7 @@ from mercore.pipeline.measures.overlap import (
     threshold_score,
 )
 from mercore.pipeline.measures.recall import Recall, k_recall
-from mercore.pipeline.measures.recognition import (
-    Classifier,
-    recognition_rate,
-    recognition_rates,
-)
+from mercore.pipeline.measures.recognition import Classifier, recognition_rate, recognition_rates
 from mercore.stores.errors import InputError, ShapeError
 from tests.independent import measures as slow_forms
 from tests.support.cases import loop_over

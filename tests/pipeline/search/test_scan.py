@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(made / "any.npy", rows)
     np.save(made / "sorted.npy", rows[np.argsort(rows[:, 0], kind="stable")])
     for name in ("any", "sorted"):
-        succeed("ingest", made / f"{name}.npy", made / name)
+        succeed(f"ingest {made}/{name}.npy {made}/{name}")
     return made
 
 
@@ -47,7 +47,7 @@ def test_long_lists_are_those_of_a_plain_scan(
 ) -> None:
     codes = folder / f"{name}-{order}"
     encoder = ("--kernel", "chi2", "--encoder", *ENCODERS[name])
-    succeed("encode", folder / order, codes, *encoder, "--part-rows", 1000)
+    succeed(f"encode {folder}/{order} {codes}", *encoder, "--part-rows", 1000)
     queries = np.concatenate([histograms(9, DIMS, seed=2), np.load(folder / "sorted.npy")[:2]])
     found = [hits_of(codes, queries, threads) for threads in (1, 3)]
     monkeypatch.setattr(scan, "LONGEST_SORTED", ROWS)
@@ -69,7 +69,7 @@ def test_a_score_that_too_few_rows_reach_is_lowered(
     """The sample holds the best rows of all: it says nothing of the others."""
     codes = folder / f"few-{first}"
     encoder = ("--kernel", "chi2", "--encoder", *ENCODERS["pq"])
-    succeed("encode", folder / "sorted", codes, *encoder, "--part-rows", 1000)
+    succeed(f"encode {folder}/sorted {codes}", *encoder, "--part-rows", 1000)
     queries = np.load(folder / "sorted.npy")[[1000 * first + 5, 1000 * first + 6]]
     monkeypatch.setattr(
         scan, "_first_pass", lambda codes, scanned, k: scan.FirstPass([first], 1000, 9)
@@ -96,7 +96,7 @@ def test_parts_of_a_distant_store_are_not_all_read_twice(
 ) -> None:
     codes = folder / "distant"
     encoder = ("--kernel", "chi2", "--encoder", *ENCODERS["pq"])
-    succeed("encode", folder / "any", codes, *encoder, "--part-rows", 500)
+    succeed(f"encode {folder}/any {codes}", *encoder, "--part-rows", 500)
     opened = open_code_store(codes)
     every = OpenCodes(opened, encoder_of(opened)), (range(opened.parts), None), K
     here = scan._first_pass(*every)

@@ -75,13 +75,9 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_other_names_stay(tmp_path: Path) -> None:
-    others = [
-        ".file.tmp",
-        ".file.12-abc.tmp",
-        "file.12-0123abcd.tmp",
-        ".file.12-0123abcd",
-        ".12-0123abcd.tmp",
-    ]
+    others = (
+        ".file.tmp .file.12-abc.tmp file.12-0123abcd.tmp .file.12-0123abcd .12-0123abcd.tmp".split()
+    )
     for name in others:
         (tmp_path / name).touch()
     (tmp_path / ".link.12-0123abcd.tmp").symlink_to(tmp_path / ".file.tmp")

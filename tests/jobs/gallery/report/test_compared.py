@@ -107,11 +107,7 @@ def test_runs_of_several_data_have_sections_of_their_own(
     ],
 )
 def test_what_is_no_comparison_is_refused(
-    text: str | None,
-    options: dict[str, Any],
-    error: type[Exception],
-    message: str,
-    tmp_path: Path,
+    text: str | None, options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     if text is not None:
         (tmp_path / "compare.json").write_text(text)
