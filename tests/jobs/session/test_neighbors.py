@@ -225,8 +225,8 @@ def test_a_kernel_that_is_not_semidefinite_gives_no_distances(tmp_path: Path) ->
         KernelNeighbors(kernel=str(path)).fit(ROWS)
     assert str(refusal.value) == (
         "kernel mine.py has no distances: found SEMIDEFINITE = False in the file, expected True, "
-        "since only a positive semi-definite kernel with K(x, x) = 1 has distances. Fix: mercore "
-        "search VECTORS QUERIES --kernel mine.py, which scores every row."
+        "since only a positive semi-definite kernel with K(x, x) = 1 has distances. Fix: "
+        'mercore.search(VECTORS, QUERIES, kernel="mine.py"), which scores every row.'
     )
 
 
