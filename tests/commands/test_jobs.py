@@ -21,7 +21,7 @@ from tests.support.running import (
     succeed,
 )
 
-PARTS, PART_ROWS = 300, 10
+PARTS, PART_ROWS = 1000, 3
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert files_of(queue.folder / "codes") == undisturbed
     other = queue.run(f"submit encode {vectors} codes", *ENCODE, "--part-rows", 20)
     assert (other.code, other.out) == (2, "")
-    assert "is another store: it differs in part_rows (10, not 20)" in other.err
+    assert "is another store: it differs in part_rows (3, not 20)" in other.err
 
 
 def test_a_job_outlives_its_terminal_and_its_runner(
@@ -145,7 +145,7 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
     log = queue.succeed("logs", job)
     for run in (1, 2, 3):
         assert f" run {run}: its process died: it is started again\n" in log
-    assert re.search(r" run 4 done after .*, exit code 0: rows 3,000, parts 300, ", log)
+    assert re.search(r" run 4 done after .*, exit code 0: rows 3,000, parts 1,000, ", log)
     assert files_of(queue.folder / "codes") == undisturbed
 
 

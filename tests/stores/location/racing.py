@@ -16,7 +16,7 @@ from mercore.stores.location.lease import lease
 from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 
-RACES, PARTS = 50, 4
+RACES, PARTS = 200, 4
 LAYOUT = Layout(
     rows=4 * PARTS, part_rows=4, columns=[column_fields("atoms", "uint16", 3)], model={}
 )
