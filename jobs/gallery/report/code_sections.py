@@ -47,7 +47,7 @@ def holds_section(
 ) -> Section:
     """Return the section on the content of the store, and on its making."""
     total, code = sum(codes.stored_bytes.values()), row_bytes(spec.columns("none"))
-    layout, linear_map, kernel = codes.store.layout, map_of(codes), codes.spec.kernel
+    layout, linear_map, custom = codes.store.layout, map_of(codes), is_custom(codes.spec.kernel)
     facts = {
         "store": codes.where,
         "rows": f"{codes.rows:,}",
@@ -56,7 +56,7 @@ def holds_section(
         **_raw_facts(codes, vectors, code),
         "parts": f"{counted(codes.parts, 'part')} of {counted(layout.part_rows, 'row')}",
         "compressor": str(layout.columns[0]["compressor"]),
-        "kernel": str(kernel["file"]) if is_custom(kernel) else in_words(kernel),
+        "kernel": custom["file"] if custom else in_words(codes.spec.kernel),
         **(
             {}
             if linear_map is None

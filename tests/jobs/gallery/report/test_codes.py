@@ -28,6 +28,7 @@ from mercore.stores.errors import (
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
 from tests.independent import reference
+from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.pages import ParsedPage, check_rules
 from tests.support.running import histograms
 
@@ -285,6 +286,13 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error, match=message):
         mercore.report(store, **{"out": "new.html", **options})
     assert not Path("new.html").exists()
+
+
+def test_codes_of_a_custom_kernel_name_its_file(folder: Path, tmp_path: Path) -> None:
+    kernel, codes = write(tmp_path, INTERSECTION), tmp_path / "codes"
+    mercore.encode(folder / "base", codes, kernel=kernel, encoder=SPECS["aska"])
+    mercore.report(codes, out=tmp_path / "page.html", kernel=kernel)
+    assert "mine.py" in (tmp_path / "page.html").read_text()
 
 
 def test_equal_rows_are_a_page(tmp_path: Path) -> None:
