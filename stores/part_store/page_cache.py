@@ -19,13 +19,17 @@ def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
 
 
 def forget(files: Iterable[Path]) -> None:
-    """Drop files from the page cache, so that they are read from the disk again."""
+    """Drop files from the page cache, so that they are read from the disk again.
+
+    A file that cannot be opened is left to its reader, which says what is wrong.
+    """
     for path in files:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(handle)
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
 
 
 def read_soon(files: Iterable[Path]) -> None:

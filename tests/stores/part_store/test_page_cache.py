@@ -28,7 +28,7 @@ def test_files_that_are_read_soon_are_in_the_page_cache(tmp_path: Path) -> None:
         file.write(bytes(SIZE))
         file.flush()
         os.fsync(file.fileno())
-    forget([path])
+    forget([tmp_path / "missing", path])
     if share_cached(path) == 1:
         pytest.skip("the file system keeps all files in memory")
     read_soon([tmp_path / "missing", path])
