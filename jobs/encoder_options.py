@@ -222,8 +222,7 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
     if name not in ENCODERS:
         raise InputError(
             f"{option('encoder')} {text}: unknown encoder {name!r}, expected one of "
-            f"{', '.join(ENCODERS)}. "
-            f"Fix: {setting(encoder=DEFAULT)}"
+            f"{', '.join(ENCODERS)}. Fix: {setting(encoder=DEFAULT)}"
         )
     known, given = fields_of(name), dict[str, Any]()
     for word in listed.split(",") if listed else []:
@@ -233,8 +232,7 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
             expected = ", ".join(other.replace("_", "-") for other in known if other != SEED)
             raise InputError(
                 f"{option('encoder')} {text}: found {word!r}, expected option=value with an "
-                f"option of "
-                f"{name}: {expected}. "
+                f"option of {name}: {expected}. "
                 "Fix: leave it out."
             )
         if known[named] in given:
@@ -256,6 +254,5 @@ def _value(text: str, name: str, value: str) -> Any:  # noqa: ANN401 - each opti
             expected = f"one of {', '.join(kind.choices)}"
         raise InputError(
             f"{option('encoder')} {text}: {name.replace('_', '-')} is {value!r}, expected "
-            f"{expected}. "
-            "Fix: leave it out."
+            f"{expected}. Fix: leave it out."
         ) from None

@@ -77,7 +77,7 @@ def names_file(kernel: str) -> bool:
         raise InputError(
             f"kernel is of type {type(kernel).__name__}: expected a name, or the path of a FILE.py "
             f"that declares a kernel. Fix: {setting(kernel='chi2')}, or write the function into "
-            f"such a file."
+            "such a file."
         )
     return kernel.endswith(".py")
 
@@ -288,7 +288,6 @@ def scale_of(transform: float | str | None) -> float | None:
         why = " here, as only mercore encode chooses one" if transform == AUTO else ""
         raise InputError(
             f"transform is {transform!r}: expected a number{why}. Fix: {setting(transform=1)}, "
-            f"or leave "
-            f"{option('transform')} out."
+            f"or leave {option('transform')} out."
         )
     return transform

@@ -52,6 +52,6 @@ def check_workers(client: Client) -> None:
     ]
     if others:
         raise ClusterError(
-            f"workers of the cluster have another version of mercore, or none: found "
+            "workers of the cluster have another version of mercore, or none: found "
             f"{', '.join(others)}, expected sources {installed()}. {FIX}"
         )

@@ -78,7 +78,8 @@ class Call(Generic[Result]):
 
     def task(self) -> Task[Result]:
         """Open the inputs, and check them and the options."""
-        return self.open(*self.arguments, *([self.options] if self.options else []))
+        with naming_extras():
+            return self.open(*self.arguments, *([self.options] if self.options else []))
 
     def run(self) -> Result:
         """Open the verb and do its work."""

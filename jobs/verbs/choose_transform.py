@@ -49,8 +49,7 @@ def begun_transform(store: CodeStore | None) -> float | None:
         raise ExistsError(
             f"{store.where} holds codes of kernel {kernel['name']} without a transform: expected "
             f"codes that are begun with one, or a new path. Fix: leave {option('transform')} "
-            f"out, or name "
-            "another path."
+            "out, or name another path."
         )
     scale = float(kernel["configuration"]["scale"])
     echo(f"{store.where} is begun with {setting(transform=scale)}: going on with that", err=True)

@@ -202,6 +202,5 @@ def _refuse_ranks(name: str, ranks: Sequence[int] | None, most: int, why: str) -
     if ranks is not None and ranks[0] > most:
         raise InputError(
             f"{option(name)} has no use here: the least rank is {ranks[0]}, expected at most "
-            f"{most}, "
-            f"{why}. Fix: {setting(ranks=f'1,{ranks[0]}')}"
+            f"{most}, {why}. Fix: {setting(ranks=f'1,{ranks[0]}')}"
         )

@@ -264,8 +264,7 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
     if task.codes is not None and every:
         echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
-            f"{len(share)} queries: "
-            "for those every row was scored by the true kernel",
+            f"{len(share)} queries: for those every row was scored by the true kernel",
             err=True,
         )
     names = {"median": 0.5, "p90": 0.9, "max": 1.0}
@@ -307,8 +306,7 @@ def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> 
     if codes is None or "cosines" not in codes.model:
         raise InputError(
             f"{option('relaxed')} has no use here: it relaxes the bounds of {KpcaBoundSpec.name} "
-            f"and "
-            f"{KpcaPqSpec.name}, and {store} holds none. "
+            f"and {KpcaPqSpec.name}, and {store} holds none. "
             f"Fix: leave {option('relaxed')} out, or search codes that "
             f"{command('encode', encoder='kpca-pq')} makes."
         )

@@ -57,7 +57,7 @@ class ExportOptions(VerbOptions):
         if (queries is None) != (points is None):
             raise InputError(
                 f"{option('queries')} and {option('points')} go together: found one of them. "
-                f"Fix: name both, or neither."
+                "Fix: name both, or neither."
             )
         self.check_distinct({option("queries"): queries, option("points"): points})
         if points is not None:  # a killed export may have written them
@@ -147,8 +147,7 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     if not isinstance(encoder, Pq):
         raise InputError(
             f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq, pca-pq or "
-            "pq, which faiss knows. "
-            "Fix: encode with one of those."
+            "pq, which faiss knows. Fix: encode with one of those."
         )
     queries = None
     if options.queries is not None and options.points is not None:

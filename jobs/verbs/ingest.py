@@ -197,7 +197,7 @@ def print_bad_rows(vectors: VectorStore, nan_before: int, infinite_before: int) 
     if nan or infinite:
         echo(
             f"{vectors.where}: {nan:,} of the new rows hold NaN and {infinite:,} hold infinity, "
-            f"which no kernel takes. Fix: ingest the source into a new store with "
+            "which no kernel takes. Fix: ingest the source into a new store with "
             f"{option('drop_bad_rows')}.",
             err=True,
         )

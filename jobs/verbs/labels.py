@@ -23,7 +23,7 @@ class LabelOptions:
         if (self.labels is None) != (self.query_labels is None):
             raise InputError(
                 f"{option('labels')} and {option('query_labels')} go together: found one of "
-                f"them. Fix: name both, or "
+                "them. Fix: name both, or "
                 "neither."
             )
         if self.labels is None:

@@ -105,8 +105,8 @@ def open_near_pairs(
     if not isinstance(spec, Bits):
         raise InputError(
             f"{codes} holds codes of {spec.name}: expected binary codes, which have a Hamming "
-            f"distance. Fix: name codes of an encoder such as klsh, or leave {option('overlap')} "
-            f"out."
+            "distance. Fix: name codes of an encoder such as klsh, or leave "
+            f"{option('overlap')} out."
         )
     check_source(vectors, store)
     check_range("overlap", radius, (0, spec.n_bits), setting(overlap=3), why=", the bits of a code")

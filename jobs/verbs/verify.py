@@ -143,8 +143,7 @@ def open_verify(
         queries_claimed = counted(len(claimed.ids), "query", "queries")
         raise InputError(
             f"{name} holds hits of {queries_claimed}: expected {source.shape[0]}, as "
-            f"{source.name} has. "
-            "Fix: name the queries that they are of."
+            f"{source.name} has. Fix: name the queries that they are of."
         )
     settings = SearchSettings(
         k=claimed.ids.shape[1],

@@ -67,8 +67,7 @@ class AskaParams(EncoderSpec):
             **declare_option(
                 "pursuit",
                 "Choice of the next atom: ormp takes the one that leaves the smallest residual, "
-                "omp the one "
-                "most correlated with the residual.",
+                "omp the one most correlated with the residual.",
                 choices=PURSUITS,
             ),
         },

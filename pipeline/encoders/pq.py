@@ -128,8 +128,7 @@ class PqParams(EncoderSpec):
         if width % self.n_subquantizers:
             raise InputError(
                 f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for "
-                f"{width} coordinates. "
-                f"Fix: {fix}."
+                f"{width} coordinates. Fix: {fix}."
             )
         check_range(
             "training rows", self.n_training, (1, 1 << 24), f"leave {option('training_rows')} out."

@@ -134,8 +134,7 @@ class CustomKernel(Kernel):
             found = out[np.argmin(np.isfinite(out))]
             raise InputError(
                 f"the kernel of {self.declared.file} gives no number: found {found}, expected a "
-                "finite score of any "
-                "two rows. Fix: look for a division by zero in it."
+                "finite score of any two rows. Fix: look for a division by zero in it."
             )
         return out
 

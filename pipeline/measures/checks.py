@@ -32,8 +32,7 @@ def checked_ids(ids: Ids, side: str) -> Ids:
     if ids.ndim != 2 or ids.size == 0:
         raise ShapeError(
             f"the {side} ids are not a table of neighbours: found shape {ids.shape}, expected "
-            "(nq, k), each ≥ 1. "
-            "Fix: give one line of ids per query."
+            "(nq, k), each ≥ 1. Fix: give one line of ids per query."
         )
     if not (np.issubdtype(ids.dtype, np.integer) and np.can_cast(ids.dtype, np.int64)):
         raise InputError(
@@ -57,8 +56,7 @@ def check_rank(rank: int, **sides: Ids) -> None:
     if not 1 <= rank <= width:
         raise ShapeError(
             f"the rank is out of range: found {rank}, expected 1 to {width}, the {side} "
-            "neighbours of a query. "
-            f"Fix: ask for a rank within it, or give more {side} neighbours."
+            f"neighbours of a query. Fix: ask for a rank within it, or give more {side} neighbours."
         )
 
 
@@ -91,8 +89,7 @@ def checked_scores(scores: Scores | None, ids: Ids, side: str) -> Scores:
     if scores.shape != ids.shape:
         raise ShapeError(
             f"the {side} scores do not fit their ids: found shape {scores.shape}, expected "
-            f"{ids.shape}. "
-            "Fix: give the scores that belong to these ids."
+            f"{ids.shape}. Fix: give the scores that belong to these ids."
         )
     for rows in query_blocks(*ids.shape):
         wrong = ~np.isfinite(scores[rows]) & (ids[rows] >= 0)

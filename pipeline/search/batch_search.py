@@ -77,8 +77,7 @@ class SearchSettings:
         if self.rerank is not None and not self.k <= self.rerank <= rows:
             raise InputError(
                 f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, "
-                "the rows of the store. "
-                f"Fix: {setting(rerank=min(rows, 10 * self.k))}"
+                f"the rows of the store. Fix: {setting(rerank=min(rows, 10 * self.k))}"
             )
         if not 1 <= self.batch <= MAX_BATCH:
             raise InputError(

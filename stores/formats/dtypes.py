@@ -32,7 +32,7 @@ def returned_dtype(stored: np.dtype[Any], name: str) -> np.dtype[Any]:
         return np.dtype(np.float32)
     raise FormatError(
         f"{name}: the numbers are {stored}, expected bool, integers, float16, float32 or float64. "
-        f"Fix: convert the file to float32."
+        "Fix: convert the file to float32."
     )
 
 
@@ -78,5 +78,5 @@ def _refuse_value(block: NDArray[Any], bad: NDArray[np.bool_], *, name: str, fir
     fault = "is beyond float32's range" if block.dtype.kind == "f" else "is not exact in float32"
     raise InputError(
         f"{name}: row {first + row}, column {column} holds {block[row, column]}, which {fault}. "
-        f"Fix: rescale the vectors, or drop that row."
+        "Fix: rescale the vectors, or drop that row."
     )

@@ -201,7 +201,7 @@ def check_shape(name: str, n: int, d: int) -> None:
     if n < 0 or not 1 <= d <= MAX_D:
         raise FormatError(
             f"{name}: the header says n = {n} rows of d = {d}, expected n ≥ 0 and 1 ≤ d ≤ {MAX_D}. "
-            f"Fix: check that the suffix names the file's true format, or fetch the file again."
+            "Fix: check that the suffix names the file's true format, or fetch the file again."
         )
 
 

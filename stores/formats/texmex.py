@@ -40,7 +40,7 @@ def texmex_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | N
         raise FormatError(
             f"{name}: {size} bytes, expected a multiple of {HEAD_BYTES + d * stored.itemsize} "
             f"(d = {d} of {stored.itemsize} bytes, and {HEAD_BYTES} bytes before each row). "
-            f"Fix: fetch the file again, it is cut off; or check that its suffix is right."
+            "Fix: fetch the file again, it is cut off; or check that its suffix is right."
         )
     return RowLayout(
         kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES, open_ended=size is None

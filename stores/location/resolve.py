@@ -82,8 +82,7 @@ def refuse_url(path: str, what: str) -> None:
     if scheme := scheme_of(path):
         raise InputError(
             f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this "
-            "machine. "
-            "Fix: name a file here."
+            "machine. Fix: name a file here."
         )
 
 

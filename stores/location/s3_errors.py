@@ -54,8 +54,7 @@ def check_endpoint() -> None:
         ):
             raise InputError(
                 f"{name} is not usable: expected http://HOST:PORT or https://HOST, without a "
-                "name or a password. "
-                "Fix: correct it, or unset it to use Amazon's own."
+                "name or a password. Fix: correct it, or unset it to use Amazon's own."
             )
         if parts.scheme == "http" and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in (
             "1",

@@ -167,8 +167,7 @@ def _is_group(text: bytes) -> bool:
 def _no_store(location: Location) -> FormatError:
     return FormatError(
         f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' "
-        "attribute. "
-        "Fix: ingest the vectors, or name the store that encode wrote."
+        "attribute. Fix: ingest the vectors, or name the store that encode wrote."
     )
 
 

@@ -72,8 +72,7 @@ def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
     if len(text) > RECEIPT_BYTES:
         raise FormatError(
             f"receipt of part {receipt.part} takes {len(text)} bytes: expected at most "
-            f"{RECEIPT_BYTES}. "
-            "Fix: fewer columns."
+            f"{RECEIPT_BYTES}. Fix: fewer columns."
         )
     row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None, :]
     return encode_chunk(receipts_column(parts), row)

@@ -22,7 +22,7 @@ def check_beside(path: str) -> None:
     if beside.exists() and not _are_scores(beside, Path(path)):
         raise ExistsError(
             f"{path}: its scores would overwrite {beside}, which holds something else. "
-            f"Fix: name another path, or move that file."
+            "Fix: name another path, or move that file."
         )
 
 
