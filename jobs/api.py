@@ -379,6 +379,7 @@ def search(
         orders. By default 0.
     vectors : The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` and
         sorted orders.
+    kernel : The kernel, or the FILE.py of a custom one. Codes have theirs.
     batch : Queries per pass over the store. By default 1024, fewer if ``memory`` needs it; up to
         16384 with sorted orders.
     out : Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids only)
@@ -1018,4 +1019,5 @@ def execution_options(
     )
 
 
-FUNCTIONS = (*VERBS, kernels.__name__, encoders.__name__)  # what ``import mercore`` gives
+DECLARED = tuple(VERBS)
+FUNCTIONS = (*DECLARED, kernels.__name__, encoders.__name__)  # what ``import mercore`` gives

@@ -132,7 +132,7 @@ class Verb:
         """The name of the verb."""
         return self.call.__name__
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of the function, by name."""
         return signature(self.call).parameters

@@ -63,15 +63,11 @@ Compressor = Annotated[
 ]
 Force = Annotated[bool, Param("Replace files that exist.")]
 
-KERNEL = "The kernel, or the FILE.py of a custom one."
-NeededKernel = Annotated[
-    StrPath,
-    Param(KERNEL, type=KernelName(), values=KERNEL_BLOCK),
-]
-Kernel = Annotated[
-    StrPath | None,
-    Param(f"{KERNEL} Codes have theirs.", type=KernelName(), values=KERNEL_BLOCK),
-]
+KERNEL = Param(
+    "The kernel, or the FILE.py of a custom one.", type=KernelName(), values=KERNEL_BLOCK
+)
+NeededKernel = Annotated[StrPath, KERNEL]
+Kernel = Annotated[StrPath | None, KERNEL]
 CustomKernel = Annotated[
     StrPath | None,
     Param(
@@ -108,11 +104,6 @@ Map = Annotated[
         metavar="L.npy",
     ),
 ]
-MovedVectors = Annotated[
-    StrPath | None,
-    Param("The new path of the encoded vectors, if they were moved.", type=READ, metavar="STORE"),
-]
-
 Workers = Annotated[int | None, Param("Number of threads. By default one per core.")]
 Threads = Annotated[
     int | None,

@@ -19,7 +19,6 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.rows import open_stored
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
@@ -143,12 +142,6 @@ def gamma_of(gamma: float | str | None) -> float | str | None:
             f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: {setting(gamma=MEDIAN)}"
         )
     return gamma
-
-
-def kind_of(store: str) -> str:
-    """Return "codes", "orders", "vectors" or "foreign"."""
-    opened = open_stored(store)
-    return "foreign" if opened is None else opened.kind
 
 
 def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:

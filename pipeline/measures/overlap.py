@@ -13,7 +13,7 @@ from mercore.pipeline.measures.checks import (
 from mercore.pipeline.measures.counts import first_mentions
 from mercore.pipeline.measures.recall import Neighbours
 from mercore.stores.errors import InputError, ShapeError
-from mercore.stores.wording import option
+from mercore.stores.wording import option, setting
 
 NEIGHBOUR = 50  # Kulis & Grauman 2012, §6.7: the true neighbour whose distance is the threshold
 ROUNDING = 1e-3  # of (1 − score) · bits for scores in float32; bits are at most 4096
@@ -108,15 +108,16 @@ def threshold_score(true: Neighbours, neighbour: int = NEIGHBOUR) -> float:
     if ids.shape[1] < neighbour:
         raise ShapeError(
             f"the truth is too short: found {ids.shape[1]} neighbours of a query, expected at "
-            f"least {neighbour}. Fix: search for {neighbour} true neighbours with -k {neighbour}."
+            f"least {neighbour}. Fix: search for {neighbour} true neighbours: "
+            f"{setting(k=neighbour)}."
         )
     first = ids[:, :neighbour]
     if (first < 0).any():
         query = int(np.argwhere(first < 0)[0, 0])
         raise InputError(
             f"the truth is too short: found {int((first[query] >= 0).sum())} neighbours of query "
-            f"{query}, expected at least {neighbour}. Fix: search for {neighbour} true neighbours "
-            f"with -k {neighbour}."
+            f"{query}, expected at least {neighbour}. Fix: search for {neighbour} true neighbours: "
+            f"{setting(k=neighbour)}."
         )
     scores = checked_scores(true.scores, ids, "true")[:, :neighbour].astype(np.float64)
     check_descending(scores, first >= 0, 0)

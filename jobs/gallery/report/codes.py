@@ -46,7 +46,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, ShapeError, counted
 from mercore.stores.formats.source import Source
 from mercore.stores.results.certificates import read_certificate
@@ -180,15 +180,15 @@ class CodesReportTask(VerbTask):
         return write_page(options.out, title, [about], sections)
 
 
-def open_codes_report(store: str, options: ReportOptions) -> CodesReportTask:
-    """Open codes, and the vectors, queries and true neighbours that they are measured by.
+def open_codes_report(codes: CodeStore, options: ReportOptions) -> CodesReportTask:
+    """Open the vectors, queries and true neighbours that codes are measured by.
 
     Raises
     ------
     MercoreError
         If an input does not exist, or does not fit the others.
     """
-    codes, queries, truth = open_code_store(store), options.queries, options.truth
+    store, queries, truth = codes.where, options.queries, options.truth
     codes.check_done()
     custom = custom_kernel_of(codes, options.kernel)
     of_codes = kernel_from_spec(codes.spec.kernel, custom)

@@ -7,10 +7,10 @@ from mercore.jobs.gallery.report.codes import CodesReportTask, open_codes_report
 from mercore.jobs.gallery.report.compared import ComparedReportTask, open_compared_report
 from mercore.jobs.gallery.report.report_options import ReportOptions
 from mercore.jobs.options import refuse_unused
-from mercore.jobs.verbs.inputs import kind_of
-from mercore.stores.codes import KIND as CODES
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import FormatError
 from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.wording import command
 
@@ -37,9 +37,10 @@ def open_report(store: str, options: ReportOptions) -> CodesReportTask | Compare
             memory=options.execution.memory,
         )
         return open_compared_report(store, options.out)
-    kind = kind_of(store)
-    if kind != CODES:
-        found = "neither" if kind == "foreign" else f"a store of {kind}"
+    stored = open_stored(store)
+    if not isinstance(stored, CodeStore):
+        kind = None if stored is None else stored.kind
+        found = "neither" if kind is None else f"a store of {kind}"
         encode = command("encode", store, "CODES", kernel="chi2")
         fixes = {
             VECTORS: f"{encode}, then report CODES.",
@@ -47,6 +48,6 @@ def open_report(store: str, options: ReportOptions) -> CodesReportTask | Compare
         }
         raise FormatError(
             f"{store}: found {found}, expected a store of codes, or a folder that mercore compare "
-            f"wrote. Fix: {fixes.get(kind, 'check the path.')}"
+            f"wrote. Fix: {fixes.get(str(kind), 'check the path.')}"
         )
-    return open_codes_report(store, options)
+    return open_codes_report(stored, options)

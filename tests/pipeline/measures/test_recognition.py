@@ -276,7 +276,7 @@ def test_scores_of_no_binary_code_are_refused(score: float) -> None:
 def test_a_truth_that_is_too_short_is_refused() -> None:
     message = (
         "the truth is too short: found {}, expected at least 50. Fix: search for 50 true "
-        "neighbours with -k 50."
+        "neighbours: k=50."
     )
     short = Found(ids=np.arange(49)[None], scores=np.ones((1, 49)))
     refused(ShapeError, message.format("49 neighbours of a query"), lambda: threshold_score(short))
