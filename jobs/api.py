@@ -609,7 +609,7 @@ def info(
     printer="print_check",
     negative="faults",
 )
-def check(store: Annotated[StrPath, Param(type=READ)]) -> Call[Report]:
+def check(store: Annotated[StrPath, Param(type=READ)], *, add_blocks: bool = False) -> Call[Report]:
     """Read every byte of ``store`` against its receipts; one sentence per fault.
 
     The command exits with 1 if anything is missing or wrong.
@@ -617,6 +617,8 @@ def check(store: Annotated[StrPath, Param(type=READ)]) -> Call[Report]:
     Parameters
     ----------
     store : A store.
+    add_blocks : Also add to a store of an earlier version the checksums by which single rows can
+        be read.
 
     Raises
     ------
@@ -631,7 +633,7 @@ def check(store: Annotated[StrPath, Param(type=READ)]) -> Call[Report]:
     """
     from mercore.jobs.verbs.check import open_check
 
-    return Call(open_check, (file_path(store),))
+    return Call(open_check, (file_path(store), add_blocks))
 
 
 @verb(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import MercoreError
 from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.part_store.blocks import BLOCK_BYTES
 from mercore.stores.part_store.column import Column, encode_chunk
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.group_metadata import (
@@ -33,7 +34,7 @@ from mercore.stores.part_store.growth import (
 )
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import chunk_entry
+from mercore.stores.part_store.receipts import chunk_entry, stated
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
@@ -56,6 +57,8 @@ def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
 
 class RowWriter(ABC):
     """A writer of rows, chunk by chunk, in a ``with`` block that ends with ``finish``."""
+
+    block_bytes = BLOCK_BYTES
 
     def __init__(self, fields: dict[str, Any], part_rows: int) -> None:
         self.part_rows = part_rows
@@ -130,10 +133,15 @@ class RowWriter(ABC):
 
     def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
         """Publish rows as the chunk of a part; return its entry for the receipt."""
-        column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
+        column = Column(
+            **self._fields,
+            rows=(part + 1) * self.part_rows,
+            part_rows=self.part_rows,
+            block_bytes=self.block_bytes,
+        )
         data = encode_chunk(column, rows)
         self._publish(part, column.chunk_key(part), data)
-        return chunk_entry(data)
+        return chunk_entry(column, data)
 
 
 class VectorWriter(RowWriter):
@@ -170,7 +178,7 @@ class VectorWriter(RowWriter):
             **facts,
             dims=self._fields["width"],
             dtype=self._fields["dtype"],
-            content=digest(self._chunks),
+            content=digest([*map(stated, self._chunks)]),
         )
         model = {"dropped": dropped} if dropped.size else {}
         layout = Layout(
@@ -202,6 +210,7 @@ class VectorAppender(RowWriter):
     def __init__(self, store: VectorStore, sources: list[dict[str, Any]]) -> None:
         layout = store.store.layout
         super().__init__(layout.columns[0], layout.part_rows)
+        self.block_bytes = store.store.header.block_bytes
         self._old, self._sources = store, sources
         self._ragged = ragged_part(layout)
         self._ragged_data = b""
@@ -246,7 +255,7 @@ class VectorAppender(RowWriter):
         return replace(
             spec,
             **counts,
-            content=digest(self._chunks),
+            content=digest([*map(stated, self._chunks)]),
             value_min=min(lows, default=None),
             value_max=max(highs, default=None),
             dropped_kinds={kind: spec.dropped_of(kind) + added.dropped_of(kind) for kind in kinds},

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -16,6 +17,7 @@ from mercore.stores.part_store.header import Header, column_fields, open_header
 from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
+from mercore.stores.part_store.row_lookup import RowLookup, part_starts
 from mercore.stores.spec import ABSENT, from_json
 
 KIND = "vectors"
@@ -107,6 +109,68 @@ class Vectors(ABC):
     def read_soon(self, parts: Iterable[int]) -> None:  # noqa: B027 - foreign files need not do it
         """Ask the system to read parts in the background, so that ``read_part`` waits less."""
 
+    def look_up(self, rows: NDArray[np.int64], through: "Vectors | None" = None) -> "Lookup":
+        """Return a reader of rows by their numbers.
+
+        Parameters
+        ----------
+        rows : int64[p], ascending; repeats are allowed
+        through : reads complete parts in place of these vectors, such as a cache of their parts
+        """
+        return Lookup(through or self, rows)
+
+    def holds(self, part: int) -> bool:
+        """Return whether the rows of a part are in memory."""
+        return False
+
+
+class Lookup:
+    """Rows of vectors by their numbers, read part by part, by any number of threads.
+
+    ``parts`` are the parts that hold one of the rows, ascending, and ``places`` the slices of the
+    rows that they hold. Here complete parts are read; a vector store reads single blocks.
+    """
+
+    def __init__(self, vectors: Vectors, rows: NDArray[np.int64]) -> None:
+        self.vectors, self.rows = vectors, rows
+        part = rows // vectors.part_rows
+        starts = part_starts(part)
+        self.parts: list[int] = part[starts].tolist()
+        self.places = [slice(*each) for each in pairwise([*starts.tolist(), len(rows)])]
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Return the rows that ``parts[number]`` holds, dtype[p, d], each checked.
+
+        Raises
+        ------
+        IntegrityError
+            If a byte of them differs from the one that was written.
+        """
+        part, place = self.parts[number], self.places[number]
+        rows = None if self.vectors.holds(part) else self.blocks(number)
+        if rows is not None:
+            return rows
+        first, _ = self.vectors.bounds(part)
+        found: NDArray[Any] = self.vectors.read_part(part)[self.rows[place] - first]
+        return found
+
+    def blocks(self, number: int) -> NDArray[Any] | None:
+        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
+        return None
+
+
+class BlockLookup(Lookup):
+    """Rows of a vector store, from the blocks that hold them."""
+
+    def __init__(self, store: "VectorStore", rows: NDArray[np.int64], through: Vectors) -> None:
+        super().__init__(through, rows)
+        self._store = store
+        self._blocks = RowLookup(store.store, "vectors", rows, through.holds)
+
+    def blocks(self, number: int) -> NDArray[Any] | None:
+        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
+        return self._blocks.read(self.places[number], self._store.receipt(self.parts[number]))
+
 
 class WrappedVectors(Vectors):
     """Vectors that read their parts from other vectors."""
@@ -122,6 +186,14 @@ class WrappedVectors(Vectors):
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read parts in the background."""
         self.vectors.read_soon(parts)
+
+    def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
+        """Return a reader of rows by their numbers."""
+        return self.vectors.look_up(rows, through or self)
+
+    def holds(self, part: int) -> bool:
+        """Return whether the rows of a part are in memory."""
+        return self.vectors.holds(part)
 
 
 class EarlierVectors(WrappedVectors):
@@ -184,6 +256,10 @@ class VectorCache(WrappedVectors):
                 if len(self._cached) < self._max_parts:
                     self._cached[part] = values
         return values
+
+    def holds(self, part: int) -> bool:
+        """Return whether the rows of a part are in memory."""
+        return part in self._cached
 
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read the parts that the cache does not hold."""
@@ -323,10 +399,18 @@ class VectorStore(Vectors):
         IntegrityError
             If a byte differs from the ingested one.
         """
+        return self.store.read_chunk(self.receipt(part), "vectors")
+
+    def receipt(self, part: int) -> Receipt:
+        """Return the receipt of a part, which is read once."""
         receipt = self._receipts.get(part)
         if receipt is None:
             receipt = self._receipts[part] = self.store.done_receipt(part)
-        return self.store.read_chunk(receipt, "vectors")
+        return receipt
+
+    def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
+        """Return a reader of rows by their numbers, which reads the blocks that hold them."""
+        return BlockLookup(self, rows, through or self)
 
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read parts in the background, if they lie on this machine."""

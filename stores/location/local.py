@@ -3,17 +3,18 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import ExistsError, NotFoundError
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.lease import lease
-from mercore.stores.location.local_file import LocalFile, check_regular
+from mercore.stores.location.local_file import LocalFile, check_regular, opened
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.publish import (
     check_folder,
@@ -30,6 +31,7 @@ class LocalLocation:
     """A file or a folder: see ``Location``."""
 
     path: Path
+    request_bytes: ClassVar[int] = 16 << 10
 
     def __str__(self) -> str:
         """Return the path."""
@@ -67,6 +69,25 @@ class LocalLocation:
             while done < size and (count := file.readinto(buffer.data[done:])):
                 done += count
         return done
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
+        """Fill ``buffer`` with ranges of the file's bytes: see ``Location``."""
+        view, done = buffer.data, 0
+        with storage_errors("read", self.path), opened(self.path) as handle:
+            for start, stop in ranges:
+                end = done + stop - start
+                while done < end:
+                    count = os.preadv(handle, [view[done:end]], stop - (end - done))
+                    if count == 0:
+                        return done
+                    done += count
+        return done
+
+    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Ask the system to read ranges of the file in the background."""
+        with suppress(OSError, FormatError), opened(self.path) as handle:
+            for start, stop in ranges:
+                os.posix_fadvise(handle, start, stop - start, os.POSIX_FADV_WILLNEED)
 
     def open_file(self) -> LocalFile:
         """Open the file for reads at positions."""

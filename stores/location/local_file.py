@@ -3,7 +3,8 @@
 import os
 import stat
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,25 @@ def check_regular(path: str) -> None:
         If something is there that is no regular file.
     """
     with suppress(OSError):  # whoever opens it says why that fails
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            fix = "Fix: name a file; copy a pipe or a device to one first."
-            raise FormatError(f"{path}: not a regular file. {fix}")
+        _refuse_irregular(Path(path).stat(), path)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Yield the descriptor of a regular file for the block."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise a pipe would wait
+    try:
+        _refuse_irregular(os.fstat(handle), path)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _refuse_irregular(status: os.stat_result, path: str | Path) -> None:
+    """Refuse what is no regular file: see ``check_regular``."""
+    if not stat.S_ISREG(status.st_mode):
+        fix = "Fix: name a file; copy a pipe or a device to one first."
+        raise FormatError(f"{path}: not a regular file. {fix}")
 
 
 class LocalFile(PositionalFile):

@@ -1,7 +1,7 @@
 """Locations: folders of this machine and prefixes of object stores, as stores use them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,6 +17,10 @@ Result = TypeVar("Result")
 
 class Location(Protocol):
     """A file, or a folder of files; messages show its ``str``."""
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes that take as long to read as one more request takes."""
 
     def __truediv__(self, key: str) -> "Location":
         """Return the location of a key below this one."""
@@ -37,6 +41,23 @@ class Location(Protocol):
         ------
         NotFoundError
             If there is no file.
+        """
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
+        """Fill ``buffer`` with the bytes [start, stop) of each range, one behind the other.
+
+        Return the number of bytes read: fewer if the file ends too early.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no file.
+        """
+
+    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Ask the system to read ranges of the file in the background, if it can.
+
+        A file that cannot be opened is left to its reader, which says what is wrong.
         """
 
     def open_file(self) -> "PositionalFile":

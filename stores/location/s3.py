@@ -9,12 +9,13 @@ that a store uses, are ever deleted.
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import obstore
@@ -45,6 +46,7 @@ class S3Location:
     store: S3Store
     url: str
     key: str
+    request_bytes: ClassVar[int] = 1 << 20
 
     def __str__(self) -> str:
         """Return the URL."""
@@ -83,6 +85,20 @@ class S3Location:
                 buffer[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
                 done += len(piece)
         return done
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
+        """Fill ``buffer`` with ranges of the object's bytes, which are read at once."""
+        starts, ends = zip(*ranges, strict=True)
+        with object_errors("read", self.url):
+            pieces = obstore.get_ranges(self.store, self.key, starts=starts, ends=ends, coalesce=0)
+        done = 0
+        for piece in pieces:
+            buffer[done : done + len(piece)] = np.frombuffer(memoryview(piece), np.uint8)
+            done += len(piece)
+        return done
+
+    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Do nothing: an object store has no cache on this machine."""
 
     def open_file(self) -> S3File:
         """Open the object for reads at positions."""

@@ -4,6 +4,7 @@ import json
 import struct
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -21,7 +22,10 @@ _FILTERS = Lock()  # warning filters belong to the process: threads change them 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column, dtype[rows] or dtype[rows, width], in chunks of ``part_rows`` rows."""
+    """A column, dtype[rows] or dtype[rows, width], in chunks of ``part_rows`` rows.
+
+    Blocks of at most ``block_bytes`` have checksums of their own (see ``blocks.py``); 0 for none.
+    """
 
     name: str
     dtype: str
@@ -29,6 +33,7 @@ class Column:
     rows: int
     part_rows: int
     compressor: str = "none"
+    block_bytes: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,6 +49,21 @@ class Column:
     def chunk_bytes(self) -> int:
         """Bytes of one decoded chunk."""
         return int(np.prod(self.chunk_shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return (1 if self.width is None else self.width) * np.dtype(self.dtype).itemsize
+
+    @cached_property
+    def block_rows(self) -> int:
+        """Rows of a block: as many as its bytes can hold, and at least one."""
+        return min(self.part_rows, max(1, self.block_bytes // self.row_bytes))
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of a chunk; 0 if its blocks have no checksums of their own."""
+        return -(-self.part_rows // self.block_rows) if self.block_bytes and self.is_plain else 0
 
     @property
     def is_plain(self) -> bool:

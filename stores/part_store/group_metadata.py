@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import NotFoundError
 from mercore.stores.location.protocol import ROOT, Location
+from mercore.stores.part_store.blocks import BLOCK_BYTES
 from mercore.stores.part_store.column import column_metadata, encode_chunk, same_metadata
 from mercore.stores.part_store.header import Header, Layout, header_attributes, model_column
 from mercore.stores.part_store.receipts import receipts_column
@@ -20,7 +21,7 @@ File = tuple[str, bytes]  # the key of a file below a store, and its bytes
 def metadata_files(header: Header) -> Iterator[File]:
     """Yield every ``zarr.json`` of a store."""
     yield ROOT, root_metadata(header)
-    yield from columns_metadata(header.layout)
+    yield from columns_metadata(header)
     yield from _model_metadata(header.layout, header.layout.model)
 
 
@@ -29,9 +30,9 @@ def root_metadata(header: Header) -> bytes:
     return _group_json(header_attributes(header))
 
 
-def columns_metadata(layout: Layout) -> Iterator[File]:
+def columns_metadata(header: Header) -> Iterator[File]:
     """Yield the ``zarr.json`` of each column, and of the receipts."""
-    for column in (*map(layout.column, layout.column_names), receipts_column(layout.parts)):
+    for column in (*header.columns.values(), receipts_column(header)):
         yield f"{column.name}/{ROOT}", column_metadata(column)
 
 
@@ -53,7 +54,7 @@ def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[F
 
 def files_beside_parts(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[File]:
     """Yield every file of a store except its parts and the metadata of its root."""
-    yield from columns_metadata(header.layout)
+    yield from columns_metadata(header)
     yield from model_files(header, model)
 
 
@@ -67,12 +68,18 @@ def wrong_metadata(location: Location, header: Header) -> list[str]:
     """Return the keys of the metadata files that are missing or disagree with the header.
 
     Until a growth is finished, the metadata of columns may state the rows of the state before.
+    Until blocks are added, the receipts may have the width for them (see ``add_blocks.py``).
     """
+    others = []
+    if header.layout.grown_from:
+        rows = header.layout.grown_from[-1]["rows"]
+        others.append(replace(header, layout=replace(header.layout, rows=rows)))
+    if not header.block_bytes:
+        others.append(replace(header, block_bytes=BLOCK_BYTES))
     wrong = wrong_files(location, metadata_files(header))
-    if wrong and header.layout.grown_from:
-        before = replace(header.layout, rows=header.layout.grown_from[-1]["rows"])
-        earlier = {**dict(wrong), **dict(columns_metadata(before))}
-        wrong = wrong_files(location, [(key, earlier[key]) for key, _ in wrong])
+    for other in others:
+        expected = {**dict(wrong), **dict(columns_metadata(other))}
+        wrong = wrong_files(location, [(key, expected[key]) for key, _ in wrong])
     return [key for key, _ in wrong]
 
 

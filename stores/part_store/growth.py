@@ -38,7 +38,7 @@ from mercore.stores.part_store.group_metadata import (
 )
 from mercore.stores.part_store.header import Header, Layout, model_entries
 from mercore.stores.part_store.part_files import PartFiles
-from mercore.stores.part_store.receipts import Receipt, chunk_entry
+from mercore.stores.part_store.receipts import Receipt, chunk_entry, stated
 from mercore.stores.spec import to_json
 
 MAX_GAP = 8  # parts in a row that a killed writer may have left out before another one
@@ -83,13 +83,14 @@ def grow_part(store: PartFiles, earlier: Receipt, files: Mapping[str, bytes]) ->
     earlier : the receipt of the part before
     files : the chunk of each column
     """
-    chunks = {name: chunk_entry(data) for name, data in files.items()}
+    chunks = {name: chunk_entry(store.columns[name], data) for name, data in files.items()}
     grown = {
         "job": store.header.spec_digest,
         "stop": store.bounds(earlier.part)[1],
         "chunks": chunks,
     }
-    both = replace(earlier, grown=grown)
+    old = {name: stated(entry) for name, entry in earlier.chunks.items()}
+    both = replace(earlier, chunks=old, grown=grown)
     store.publish_receipt(both)
     for name, data in files.items():
         store.chunk_file(store.columns[name], earlier.part).publish(data)
@@ -107,7 +108,7 @@ def finish_growth(store: PartFiles) -> bool:
     """Do what is left of step 5; return whether anything was."""
     if not store.layout.grown_from:
         return False
-    wrong = wrong_files(store.location, columns_metadata(store.layout))
+    wrong = wrong_files(store.location, columns_metadata(store.header))
     publish_files(store.location, wrong)
     part = store.layout.grown_from[-1]["rows"] // store.layout.part_rows
     earlier = ungrown_receipt(store, part)
@@ -142,14 +143,17 @@ def _undo_part(store: PartFiles, kept: str | None = None) -> None:
     receipt = None if part is None else store.stored_receipt(part)
     if receipt is None or receipt.grown.get("job", kept) == kept:
         return
+    entries = {}
     for name, column in store.columns.items():
         rows = store.decode_file(receipt, column, store.read_file(receipt, column))
         data = encode_chunk(column, rows)
-        if chunk_entry(data) != receipt.chunks[name]:  # another version of a compressor
-            receipt = replace(receipt, chunks={**receipt.chunks, name: chunk_entry(data)})
+        entries[name] = chunk_entry(column, data)
+        old = stated(entries[name])
+        if old != receipt.chunks[name]:  # another version of a compressor
+            receipt = replace(receipt, chunks={**receipt.chunks, name: old})
             store.publish_receipt(receipt)
         store.chunk_file(column, receipt.part).publish(data)
-    store.publish_receipt(replace(receipt, grown={}))
+    store.publish_receipt(replace(receipt, chunks=entries, grown={}))
 
 
 def _remove_new_parts(store: PartFiles) -> None:

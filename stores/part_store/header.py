@@ -12,14 +12,19 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.part_store.blocks import BLOCK_BYTES
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.spec import ABSENT, RESTORE, check_types, digest, from_json, parse_json
 
 MAX_BYTES = 1 << 48  # of a column or a model array: no disk has as many
+MIN_BLOCK_BYTES = 1 << 10  # smaller blocks would make receipts long
 MAX_PARTS = 1 << 22  # each is a file: commands that look at all of them have to end
 NAME = re.compile("[a-z][a-z0-9_]*")  # it becomes the name of a folder
-HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {"kind": str}
+HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {
+    "kind": str,
+    "block_bytes": int,
+}
 COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str}
 MODEL_TYPES = {"dtype": str, "shape": list[int], "crc32c": str}
 STATE_TYPES = {"rows": int, "digest": str}
@@ -89,16 +94,25 @@ def row_bytes(columns: Sequence[Mapping[str, Any]]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header of a store: kind, spec, layout, and notes, which do not count for its digest.
+    """The header of a store: kind, spec, layout, and what does not count for its digest.
 
-    ``text`` is the metadata that the header was read from, if it was.
+    ``notes`` say where the store comes from. Blocks of at most ``block_bytes`` have checksums of
+    their own; in stores of earlier versions it is 0. ``text`` is the metadata that the header was
+    read from, if it was.
     """
 
     kind: str
     spec: dict[str, Any]
     layout: Layout
     notes: dict[str, Any] = field(default_factory=dict)
+    block_bytes: int = BLOCK_BYTES
     text: bytes | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """The columns by name."""
+        columns = map(self.layout.column, self.layout.column_names)
+        return {column.name: replace(column, block_bytes=self.block_bytes) for column in columns}
 
     @cached_property
     def spec_digest(self) -> str:
@@ -184,25 +198,32 @@ def _header_in(text: bytes, location: Location) -> Header:
             f"{location}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
             "Fix: restore it from a copy."
         )
-    check_types(mapping, HEADER_TYPES, str(location))
-    _check_layout(header.layout, str(location))
+    check_types({"block_bytes": 0, **mapping}, HEADER_TYPES, str(location))
+    _check_layout(header, str(location))
     return replace(header, text=text)
 
 
 def _parse_header(mapping: dict[str, Any], where: str) -> Header:
     """Return the header in a store's attributes; the version of its layout is checked first."""
     layout = from_json(Layout, mapping.get("layout", {}), where)
-    if set(mapping) != {"kind", "spec", "layout", "notes"}:
+    if set(mapping) - {"block_bytes"} != {"kind", "spec", "layout", "notes"}:
         raise FormatError(
             f"{where}: zarr.json has the fields {', '.join(sorted(mapping))}: expected kind, "
             "layout, notes, spec. "
             "Fix: restore it from a copy, or read it with the version of mercore that wrote it."
         )
-    return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
+    return Header(
+        kind=mapping["kind"],
+        spec=mapping["spec"],
+        layout=layout,
+        notes=mapping["notes"],
+        block_bytes=mapping.get("block_bytes", 0),
+    )
 
 
-def _check_layout(layout: Layout, where: str) -> None:
+def _check_layout(header: Header, where: str) -> None:
     """Refuse a layout that no store can have, before anything is made of its numbers."""
+    layout = header.layout
     for entries, types in ((layout.columns, COLUMN_TYPES), (layout.grown_from, STATE_TYPES)):
         for entry in entries:
             check_types(entry, types, where)
@@ -212,6 +233,7 @@ def _check_layout(layout: Layout, where: str) -> None:
     good = (
         all(1 <= size <= MAX_BYTES for size in sizes)
         and layout.parts <= MAX_PARTS
+        and (header.block_bytes == 0 or MIN_BLOCK_BYTES <= header.block_bytes <= MAX_BYTES)
         and 1 <= len(layout.columns) == len(set(layout.column_names))
         and all(map(_can_be, map(layout.column, layout.column_names)))
         and all(len(entry["shape"]) in (1, 2) for entry in layout.model.values())
@@ -252,7 +274,7 @@ def _header_json(header: Header) -> dict[str, Any]:
         "spec": header.spec,
         "layout": _layout_json(header.layout),
         "notes": header.notes,
-    }
+    } | ({"block_bytes": header.block_bytes} if header.block_bytes else {})
 
 
 def _layout_json(layout: Layout) -> dict[str, Any]:

@@ -34,13 +34,15 @@ class PartFiles:
     header : Header
     layout : Layout
     columns : Column by name
+    receipts_column : Column
     """
 
     def __init__(self, where: Where, header: Header) -> None:
         self.location = location_of(where)
         self.header = header
         self.layout = header.layout
-        self.columns = {name: self.layout.column(name) for name in self.layout.column_names}
+        self.columns = header.columns
+        self.receipts_column = receipts_column(header)
 
     @cached_property
     def earlier(self) -> set[str]:
@@ -67,7 +69,7 @@ class PartFiles:
 
     def receipt_key(self, part: int) -> str:
         """Return the key of the receipt of a part."""
-        return receipts_column(self.layout.parts).chunk_key(part)
+        return self.receipts_column.chunk_key(part)
 
     def new_receipt(
         self,
@@ -82,7 +84,7 @@ class PartFiles:
 
     def publish_receipt(self, receipt: Receipt) -> None:
         """Publish the receipt of a part whose chunks are published."""
-        self.receipt_file(receipt.part).publish(receipt_bytes(receipt, self.layout.parts))
+        self.receipt_file(receipt.part).publish(receipt_bytes(receipt, self.receipts_column))
 
     def stored_receipt(self, part: int) -> Receipt | None:
         """Return the receipt of a part as it is stored, of any state, or None if there is none.

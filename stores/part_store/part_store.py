@@ -77,7 +77,7 @@ class PartStore(PartFiles):
         chunks: dict[str, dict[str, Any]] = {}
         for name, data in encoded:
             self.chunk_file(self.columns[name], part).publish(data)
-            chunks[name] = chunk_entry(data)
+            chunks[name] = chunk_entry(self.columns[name], data)
         receipt = self.new_receipt(part, chunks, facts)
         self.publish_receipt(receipt)
         return receipt
@@ -172,8 +172,15 @@ class PartStore(PartFiles):
         """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
         self._read_current(receipt, self.columns[name], buffer)
 
-    def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
-        """Read every byte of every file; return one sentence per fault."""
+    def check(
+        self,
+        advance: Callable[[int], None] = lambda parts: None,
+        then: Callable[[int], object] = lambda part: None,
+    ) -> list[str]:
+        """Read every byte of every file; return one sentence per fault.
+
+        ``then`` is called for each part that has no fault.
+        """
         faults = [
             f"{self.where}: {key} is missing or damaged: expected what the header says. {self.fix}"
             for key in wrong_metadata(self.location, self.header)
@@ -182,7 +189,14 @@ class PartStore(PartFiles):
             self.read_model()
         except IntegrityError as error:
             faults.append(str(error))
-        for part, fault in enumerate(self.each_part(self.check_part)):
+
+        def visit(part: int) -> str | None:
+            fault = self.check_part(part)
+            if fault is None:
+                then(part)
+            return fault
+
+        for part, fault in enumerate(self.each_part(visit)):
             if fault is not None:
                 undone = f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
                 faults.append(fault or undone)

@@ -1,13 +1,21 @@
 """Receipts, one per part: the proof that its chunks were published, and with which bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
+from mercore.stores.part_store.blocks import (
+    block_checksums,
+    parse_table,
+    table_text,
+    text_bytes,
+)
 from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.header import Header
 from mercore.stores.spec import (
     ABSENT,
     RESTORE,
@@ -18,8 +26,9 @@ from mercore.stores.spec import (
     to_json,
 )
 
-RECEIPT_BYTES = 1024
-ENTRY_TYPES = {"bytes": int, "crc32c": str}
+RECEIPT_BYTES = 1024  # without tables of blocks
+STATED = ("bytes", "crc32c")  # what an entry states of a chunk as a whole
+ENTRY_TYPES = {"bytes": int, "crc32c": str, "blocks": str}
 GROWN_TYPES = {"job": str, "stop": int, "chunks": dict[str, Any]}
 
 
@@ -28,12 +37,14 @@ class Receipt:
     """The proof that a part, rows ``start`` to ``stop``, is done.
 
     ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
-    part's file and the crc32c of all but its last four bytes. ``facts`` are numbers that a reader
-    can use before it reads the part.
+    part's file and the crc32c of all but its last four bytes, and to the checksums of its blocks
+    (see ``blocks.py``), if it has any. ``facts`` are numbers that a reader can use before it reads
+    the part.
 
     ``grown`` describes the part of the store that the next state of a growing store will have: its
     ``job``, its ``stop`` and its ``chunks``. Until the growth is done, a file of the part may
-    be that of ``chunks`` or that of ``grown``; either begins with the same rows.
+    be that of ``chunks`` or that of ``grown``; either begins with the same rows. Only ``grown``
+    has checksums of blocks then.
     """
 
     name: str = field(default="mercore-receipt", init=True)
@@ -53,29 +64,45 @@ class Receipt:
 
     def entries(self, column: str) -> list[dict[str, Any]]:
         """Return size and checksum of each file that may hold the part of a column."""
-        return [each.chunks[column] for each in self.states]
+        return [stated(each.chunks[column]) for each in self.states]
+
+    def table(self, column: Column) -> NDArray[np.uint32] | None:
+        """Return the checksums of the blocks of a column, uint32[blocks], or None without any."""
+        text = self.chunks[column.name].get("blocks", "")
+        return parse_table(text) if text and column.blocks else None
 
 
-def chunk_entry(data: bytes) -> dict[str, Any]:
+def chunk_entry(column: Column, data: bytes) -> dict[str, Any]:
     """Return the entry of a receipt for the file of a chunk."""
-    return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+    if not column.blocks:
+        return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+    table = block_checksums(column, data)
+    return {"bytes": len(data), "crc32c": f"{table[-1]:08x}", "blocks": table_text(table)}
 
 
-def receipts_column(parts: int) -> Column:
+def stated(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry without the checksums of blocks."""
+    return {name: entry[name] for name in STATED}
+
+
+def receipts_column(header: Header) -> Column:
     """Return the column of the receipts: per part one chunk, a row of JSON padded with blanks."""
-    return Column(name="receipts", dtype="uint8", width=RECEIPT_BYTES, rows=parts, part_rows=1)
+    width = RECEIPT_BYTES + sum(map(text_bytes, header.columns.values()))
+    return Column(
+        name="receipts", dtype="uint8", width=width, rows=header.layout.parts, part_rows=1
+    )
 
 
-def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
-    """Return the chunk of a receipt."""
+def receipt_bytes(receipt: Receipt, column: Column) -> bytes:
+    """Return the chunk of a receipt in the column of the receipts."""
     text = canonical_json(to_json(receipt)).encode()
-    if len(text) > RECEIPT_BYTES:
+    if len(text) > column.row_bytes:
         raise FormatError(
             f"receipt of part {receipt.part} takes {len(text)} bytes: expected at most "
-            f"{RECEIPT_BYTES}. Fix: fewer columns."
+            f"{column.row_bytes}. Fix: fewer columns."
         )
-    row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None, :]
-    return encode_chunk(receipts_column(parts), row)
+    row = np.frombuffer(text.ljust(column.row_bytes), np.uint8)[None, :]
+    return encode_chunk(column, row)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt | None:
@@ -86,22 +113,23 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
     FormatError
         If its bytes are right, but it is of another format version.
     """
-    if len(data) != RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
+    if len(data) < RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
         return None
     try:
-        mapping = parse_json(data[:RECEIPT_BYTES])
+        mapping = parse_json(data[:-CHECKSUM_BYTES])
     except ValueError:
         return None
     return from_json(Receipt, mapping, where)
 
 
 def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> None:
-    """Refuse a receipt unless it states a file of a possible size for each column.
+    """Refuse a receipt unless it states, for each column, a file and blocks that there can be.
 
     Raises
     ------
     FormatError
-        If a column is missing or unknown, an entry has other fields, or a size is impossible.
+        If a column is missing or unknown, an entry has other fields, a size is impossible, or the
+        checksums of blocks are not those of the chunk.
     """
     if receipt.grown:
         check_types(receipt.grown, GROWN_TYPES, where)
@@ -109,9 +137,26 @@ def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> No
         check_types(each.chunks, {column.name: dict[str, Any] for column in columns}, where)
         for column in columns:
             entry = each.chunks[column.name]
-            check_types(entry, ENTRY_TYPES, where)
+            check_types({"blocks": "", **entry}, ENTRY_TYPES, where)
+            _check_table(each, column, where)
             if not column.can_take(entry["bytes"]):
                 raise FormatError(
                     f"{where}: column {column.name} takes {entry['bytes']} bytes, expected a size "
                     f"that chunks of {column.chunk_bytes} bytes can have. {RESTORE}"
                 )
+
+
+def _check_table(receipt: Receipt, column: Column, where: str) -> None:
+    """Refuse a table of blocks that is not one of the chunk that its receipt states."""
+    checksum = receipt.chunks[column.name]["crc32c"]
+    try:
+        table = receipt.table(column)
+        if table is None or (len(table) == column.blocks and f"{table[-1]:08x}" == checksum):
+            return
+        found = f"{len(table)} of them, the last {table[-1:].tolist()}"
+    except ValueError:
+        found = "no numbers"
+    raise FormatError(
+        f"{where}: column {column.name} has checksums of blocks that are not those of its chunk: "
+        f"found {found}, expected {column.blocks}, the last {checksum}. {RESTORE}"
+    )

@@ -5,7 +5,7 @@ import psutil
 from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.group_metadata import metadata_files
 from mercore.stores.part_store.header import Header, Layout, model_column
-from mercore.stores.part_store.receipts import RECEIPT_BYTES
+from mercore.stores.part_store.receipts import receipts_column
 
 SMALL_BYTES = 64 << 10  # a part of the smallest store: parts of a grown store stay few
 
@@ -35,7 +35,7 @@ def bytes_beside_columns(header: Header) -> dict[str, int]:
     )
     return {
         "model": sum(model),
-        "receipts": layout.parts * (RECEIPT_BYTES + CHECKSUM_BYTES),
+        "receipts": layout.parts * (receipts_column(header).chunk_bytes + CHECKSUM_BYTES),
         "metadata": sum(len(data) for _, data in metadata_files(header)),
     }
 

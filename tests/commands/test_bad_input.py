@@ -19,8 +19,9 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
+from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import open_header
-from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
+from mercore.stores.part_store.receipts import Receipt, receipt_bytes, receipts_column
 from mercore.stores.spec import digest
 from tests.support import mutated_stores
 from tests.support.cases import in_case, loop_over
@@ -89,6 +90,7 @@ def search_good(folder: Path, *options: object, store: str = "codes") -> Words:
 def with_header(folder: Path, store: str, change: Callable[[dict[str, Any]], None]) -> Path:
     """Return a copy of a good store whose header says something else, all digests being right."""
     copy = Path(shutil.copytree(folder / "good" / store, folder / store))
+    column = receipts_column(open_header(copy))
     group = json.loads((copy / "zarr.json").read_text())
     mapping = group["attributes"]["mercore"]
     del mapping["digest"]
@@ -96,10 +98,9 @@ def with_header(folder: Path, store: str, change: Callable[[dict[str, Any]], Non
     group["attributes"]["mercore"] = {**mapping, "digest": digest(mapping)}
     (copy / "zarr.json").write_text(json.dumps(group, indent=2, sort_keys=True))
     job = digest({key: mapping[key] for key in ("kind", "spec", "layout")})
-    parts = mapping["layout"]["rows"] // mapping["layout"]["part_rows"] + 1
     for path in copy.glob("receipts/c/*/0"):
-        fields = {**json.loads(path.read_bytes()[:RECEIPT_BYTES]), "job": job}
-        path.write_bytes(receipt_bytes(Receipt(**fields), parts))
+        fields = {**json.loads(path.read_bytes()[:-CHECKSUM_BYTES]), "job": job}
+        path.write_bytes(receipt_bytes(Receipt(**fields), column))
     return copy
 
 

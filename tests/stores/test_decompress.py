@@ -68,7 +68,7 @@ def store_with(folder: Path, name: str, data: bytes) -> Path:
     store = PartStore(folder / f"{name}.store", header)
     create(folder / f"{name}.store", header, {})
     store.chunk_file(header.layout.column("c"), 0).publish(chunk)
-    store.publish_receipt(store.new_receipt(0, {"c": chunk_entry(chunk)}))
+    store.publish_receipt(store.new_receipt(0, {"c": chunk_entry(store.columns["c"], chunk)}))
     return folder / f"{name}.store"
 
 

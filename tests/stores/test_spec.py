@@ -292,7 +292,10 @@ def test_the_digest_tells_any_edit(place: tuple[Any, ...], tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"added": 1}, "added, kind, layout, notes, spec"), ({"notes": None}, "kind, layout, spec")],
+    [
+        ({"added": 1}, "added, block_bytes, kind, layout, notes, spec"),
+        ({"notes": None}, "block_bytes, kind, layout, spec"),
+    ],
 )
 def test_a_header_with_other_fields_is_refused(
     change: dict[str, Any], told: str, tmp_path: Path

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mercore.stores.part_store.column import encode_chunk
-from mercore.stores.part_store.receipts import RECEIPT_BYTES, receipts_column
+from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk
 from mercore.stores.spec import digest
 from tests.support.running import histograms, invoke, succeed
 
@@ -80,7 +79,7 @@ def _read(store: Path) -> tuple[Any, Any]:
     """Return the header of a store without its digest, and the receipt of its first part."""
     header = json.loads((store / "zarr.json").read_text())["attributes"]["mercore"]
     del header["digest"]
-    return header, json.loads((store / "receipts/c/0/0").read_bytes()[:RECEIPT_BYTES])
+    return header, json.loads((store / "receipts/c/0/0").read_bytes()[:-CHECKSUM_BYTES])
 
 
 def _write(store: Path, header: Any, receipt: Any) -> None:
@@ -88,9 +87,11 @@ def _write(store: Path, header: Any, receipt: Any) -> None:
     stated = {**header, "digest": _digest(header)} if isinstance(header, dict) else header
     group = json.loads((store / "zarr.json").read_text()) | {"attributes": {"mercore": stated}}
     (store / "zarr.json").write_text(json.dumps(group))
-    text = json.dumps(receipt).encode().ljust(RECEIPT_BYTES)[:RECEIPT_BYTES]
-    chunk = encode_chunk(receipts_column(1), np.frombuffer(text, np.uint8)[None])
-    (store / "receipts/c/0/0").write_bytes(chunk)
+    path = store / "receipts/c/0/0"
+    width = path.stat().st_size - CHECKSUM_BYTES
+    text = np.frombuffer(json.dumps(receipt).encode().ljust(width)[:width], np.uint8)
+    column = Column(name="receipts", dtype="uint8", width=width, rows=1, part_rows=1)
+    path.write_bytes(encode_chunk(column, text[None]))
 
 
 def _digest(mapping: Any) -> str:

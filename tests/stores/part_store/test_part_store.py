@@ -40,11 +40,11 @@ from mercore.stores.part_store.header import (
 from mercore.stores.part_store.part_reader import PartReader
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import (
-    RECEIPT_BYTES,
     Receipt,
     parse_receipt,
     receipt_bytes,
     receipts_column,
+    stated,
 )
 from mercore.stores.vectors import VectorStore
 from tests.support.cases import loop_over
@@ -119,7 +119,7 @@ def test_a_receipt_states_what_lies_on_disk(store: PartStore) -> None:
         assert receipt.job == HEADER.spec_digest
         for name, told in receipt.chunks.items():
             data = Path(str(store.chunk_file(LAYOUT.column(name), receipt.part))).read_bytes()
-            assert told == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+            assert stated(told) == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
     assert store.column_bytes(store.receipts()) == {
         name: sum(
             path.stat().st_size
@@ -252,14 +252,16 @@ def test_a_receipt_that_is_damaged_is_told(
 
 def test_a_receipt_of_another_job_or_part_is_told(store: PartStore) -> None:
     receipt = store.receipts()[0]
-    Path(str(store.receipt_file(1))).write_bytes(receipt_bytes(receipt, 3))
+    Path(str(store.receipt_file(1))).write_bytes(receipt_bytes(receipt, store.receipts_column))
     digest = HEADER.spec_digest
     message = (
         f"{store.where}: part 1: its receipt is of spec {digest}, part 0: expected spec "
         f"{digest}. {MEND}"
     )
     refused(lambda: store.receipt(1), IntegrityError, message)
-    Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
+    Path(str(store.receipt_file(0))).write_bytes(
+        receipt_bytes(replace(receipt, job="ab" * 16), store.receipts_column)
+    )
     message = (
         f"{store.where}: part 0: its receipt is of spec {'ab' * 16}, part 0: expected "
         f"spec {digest}. {MEND}"
@@ -269,7 +271,7 @@ def test_a_receipt_of_another_job_or_part_is_told(store: PartStore) -> None:
 
 def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
     newer = replace(store.receipts()[0], version=2)
-    Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(newer, 3))
+    Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(newer, store.receipts_column))
     message = (
         f"{store.receipt_file(0)}: version is 2, expected 1. "
         "Fix: read it with the version of mercore that wrote it, or write it anew."
@@ -280,17 +282,18 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
 
 def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
     data = Path(str(store.receipt_file(1))).read_bytes()
-    assert len(data) == RECEIPT_BYTES + 4
+    width = store.receipts_column.row_bytes
+    assert len(data) == width + 4
     receipt = store.receipt(1)
     assert receipt is not None
     stated = {name: value for name, value in vars(receipt).items() if value != {}}
-    assert json.loads(data[:RECEIPT_BYTES]) == stated  # no facts take no bytes
+    assert json.loads(data[:width]) == stated  # no facts take no bytes
     assert parse_receipt(data, "here") == receipt
     known = replace(receipt, facts={"first_key": 2**64 - 1})
-    assert parse_receipt(receipt_bytes(known, 3), "here") == known
+    assert parse_receipt(receipt_bytes(known, store.receipts_column), "here") == known
     for text in (b"no json", b"[]", b"\xff"):
-        row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None]
-        data = encode_chunk(receipts_column(3), row)
+        row = np.frombuffer(text.ljust(width), np.uint8)[None]
+        data = encode_chunk(store.receipts_column, row)
         if text == b"[]":
             with pytest.raises(
                 FormatError, match=r"^here: found \[\], expected the fields of mercore-receipt\."
@@ -305,9 +308,9 @@ def test_a_receipt_too_long_for_its_room_is_refused() -> None:
         part=7, start=0, stop=1, job="", chunks={str(i): {"bytes": 1} for i in range(99)}
     )
     with pytest.raises(
-        FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1024\. Fix: "
+        FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1032\. Fix: "
     ):
-        receipt_bytes(receipt, 8)
+        receipt_bytes(receipt, receipts_column(HEADER))
 
 
 @pytest.mark.parametrize(
