@@ -18,7 +18,7 @@ from mercore.stores.formats.array import ArraySource
 from mercore.stores.formats.source import Source, content_digest
 from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.spec import digest
-from mercore.stores.vectors import Vectors, WrappedVectors
+from mercore.stores.vectors import Lookup, Vectors, WrappedVectors
 
 BLOCK_ROWS = 256  # rows that are mapped at a time
 
@@ -95,6 +95,23 @@ class MappedVectors(WrappedVectors):
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the mapped rows of a part, float32[rows of the part, d']."""
         return self.linear_map.apply(self.vectors.read_part(part))
+
+    def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
+        """Return a reader of rows by their numbers, which maps them."""
+        return MappedLookup(self, rows, through or self)
+
+
+class MappedLookup(Lookup):
+    """Rows by their numbers, mapped as they are read."""
+
+    def __init__(self, vectors: MappedVectors, rows: NDArray[np.int64], through: Vectors) -> None:
+        super().__init__(through, rows)
+        self._raw, self._map = vectors.vectors.look_up(rows), vectors.linear_map
+
+    def blocks(self, number: int) -> Float32 | None:
+        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
+        raw = self._raw.blocks(number)
+        return None if raw is None else self._map.apply(raw)
 
 
 class MappedSource:

@@ -157,6 +157,37 @@ def test_a_kill_at_any_moment_leaves_old_rows_or_new_ones(base: Path) -> None:
     assert seen == sorted(seen)
 
 
+def test_rows_are_looked_up_right_whenever_an_append_is_killed(tmp_path: Path) -> None:
+    rows = np.random.default_rng(5).random((30_000, DIMS), np.float32)
+    with patch.object(vector_writer, "CHUNK_BYTES", 8192 * DIMS * 4):  # six blocks per part
+        mercore.ingest(rows[:20_000], tmp_path / "base")
+        readers: dict[int, VectorStore] = {}
+
+        def run(number: int) -> None:
+            store = copy_of(tmp_path / "base", f"killed{number}")
+            readers[number] = open_vector_store(store)
+            mercore.append(rows[20_000:], store)
+
+        chosen = np.array([7, 16_390, 19_999])  # two of the part that grows, one in its last block
+        assert_looked_up(open_vector_store(tmp_path / "base"), rows, chosen)
+        for number in kills(run):
+            vectors = open_vector_store(tmp_path / f"killed{number}")
+            grown = np.array([20_000, 29_999]) if vectors.rows == 30_000 else chosen
+            assert_looked_up(vectors, rows, np.concatenate([chosen, grown[grown >= 20_000]]))
+            assert_looked_up(readers[number], rows, chosen)
+            mercore.append(rows[20_000:], tmp_path / f"killed{number}")
+            assert_looked_up(readers[number], rows, chosen)
+            later = open_vector_store(tmp_path / f"killed{number}")
+            with patch.object(LocalLocation, "read_into", side_effect=AssertionError):
+                assert_looked_up(later, rows, np.array([7, 16_390, 20_000, 29_999]))
+
+
+def assert_looked_up(vectors: VectorStore, rows: NDArray[Any], chosen: NDArray[np.int64]) -> None:
+    lookup = vectors.look_up(chosen)
+    found = [lookup.read(number) for number in range(len(lookup.parts))]
+    np.testing.assert_array_equal(np.concatenate(found), rows[chosen])
+
+
 def test_another_append_after_a_kill_takes_nothing_of_the_killed_one(base: Path) -> None:
     only = copy_of(base, "only")
     mercore.append(SECOND, only, **OPTIONS)

@@ -96,6 +96,20 @@ class TestPlace:
         np.testing.assert_array_equal(buffer[size:], 0)
         assert (at / "file").read_into(buffer) == size
 
+    def test_ranges_of_a_file_are_read_one_behind_the_other(self, at: Location) -> None:
+        data = np.random.default_rng(1).integers(0, 256, 100_000, np.uint8)
+        (at / "file").publish(data.tobytes())
+        ranges = [(0, 1), (5, 70_000), (99_999, 100_000)]
+        (at / "file").read_soon(ranges)
+        buffer = np.zeros(69_997, np.uint8)
+        assert (at / "file").read_ranges(ranges, buffer) == buffer.size
+        expected = np.concatenate([data[start:stop] for start, stop in ranges])
+        np.testing.assert_array_equal(buffer, expected)
+        assert (at / "file").read_ranges([(99_990, 100_010)], buffer[:20]) == 10
+        (at / "other").read_soon(ranges)  # its reader says what is wrong
+        with pytest.raises(NotFoundError):
+            (at / "other").read_ranges(ranges, buffer)
+
     def test_sizes_are_told_by_key(self, at: Location) -> None:
         for number in range(3):
             (at / f"column/c/{number}").publish(bytes(number))
