@@ -72,6 +72,24 @@ def adder(fixed: int) -> Any:
 add_looked_up_1, add_looked_up_2, add_looked_up_any = adder(1), adder(2), adder(0)
 
 
+@intrinsic
+def look_up_rows(_typing: Any, bytes_: Any, start: Any, table: Any) -> Typed:
+    """Return table[bytes[start + i]] of 64 rows i, in the order ``ROW_OF_BYTE``.
+
+    ``table`` uint8[256].
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(address(context, builder, signature, arguments, _BYTES), align=1)
+        order = ir.Constant(ir.VectorType(_I32, LANES), list(ROW_OF_BYTE))
+        places = builder.shuffle_vector(loaded, loaded, order)
+        first = ir.Constant(_I64, 0)
+        data = address(context, builder, signature, arguments, _I8, 2, first)
+        return _look_up(context, builder, data, places)
+
+    return BYTES_64(bytes_, start, table), generate
+
+
 def _eight_rows(
     context: Any, builder: Any, signature: Any, arguments: Any, fixed: int, eight: int
 ) -> tuple[Any, ...]:

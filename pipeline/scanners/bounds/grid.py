@@ -39,14 +39,14 @@ from mercore.pipeline.scanners.dense import float32_rows, insert_scores
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
-BLOCK_ROWS = 1 << 13  # rows per list of pairs
+BLOCK_ROWS, FEW_BLOCK_ROWS = 1 << 13, 1 << 16  # rows per list of pairs; for few queries
 FEW = 2  # queries that are looked up one by one, at most: three are faster together
 PAIRS_PER_SLOT = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
 MAX_COORDINATE = 127  # the greatest coordinate on the grid
 LIMITS = np.iinfo(np.int32)
-FINEST, MAX_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
-SPREAD = 1.2  # cells whose limit exceeds the median by this factor take all rows
+FINEST, MAX_BYTE = 255, 255  # high bytes of limits; the greatest takes all sums
+SPREAD = 2  # cells whose limit exceeds the median by this factor take all rows
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 
 
@@ -209,17 +209,18 @@ class PqBoundScanner:
         codes, numbers = np.ascontiguousarray(columns["code"]), float32_rows(columns["numbers"])
         limits, lists, total = self._limits(least.tobytes()), list[Pairs](), 0
         given_up = np.zeros(self.nq, np.bool_)
-        for start in range(0, len(codes), BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
+        size = BLOCK_ROWS if self._look_ups is None else FEW_BLOCK_ROWS
+        for start in range(0, len(codes), size):
+            block = slice(start, start + size)
             near = self._near(codes[block], columns["cell"][block], numbers[block], limits)
             bounds = _float32_above(self.similarity.most(near.squared, near.queries))
             lists.append(Pairs(near.queries, near.rows + (first + start), bounds))
             total += len(bounds)
-            if total > start + BLOCK_ROWS:  # else no query has too many; counting is slow
+            if total > start + size:  # else no query has too many; counting is slow
                 counts = np.bincount(
                     np.concatenate([each.queries for each in lists]), minlength=self.nq
                 )
-                more = give_up(counts, min(start + BLOCK_ROWS, len(codes))) & ~given_up
+                more = give_up(counts, min(start + size, len(codes))) & ~given_up
                 if more.any():
                     given_up |= more
                     least = np.where(given_up, np.float32(np.inf), least)
@@ -348,14 +349,26 @@ def _with_limits(
     norms: NDArray[np.int32],
     least: NDArray[np.int32],
 ) -> LookUps:
-    """Return a query's tables with bytes as fine as its limits, int32[256], allow."""
+    """Return a query's tables, whose steps are as fine as its limits, int32[256], allow."""
     by_code = own.reshape(-1, 256).astype(np.int64)
     greatest = by_code.max(axis=1, keepdims=True)
     room = np.maximum(greatest.sum() - least.astype(np.int64), 0)  # of a sum below the greatest
-    step = max(1, -(-int(min(room.max(), SPREAD * np.median(room))) // FINEST))
-    small = np.minimum((greatest - by_code) // step, MAX_BYTE).astype(np.uint8).reshape(-1)
-    most = np.minimum(room // step, MAX_BYTE).astype(np.uint8)
-    return LookUps(own, fine, norms, small, most, least)
+    low_bits = (1 + MAX_BYTE // len(by_code)).bit_length() - 1
+    finest = (FINEST << low_bits) - 1
+    step = max(1, -(-int(min(room.max(), SPREAD * np.median(room))) // finest))
+    high, low = _in_bytes((greatest - by_code) // step, low_bits)
+    high_limit, low_limit = _in_bytes(room // step, low_bits)
+    low_limit[high_limit == MAX_BYTE] = MAX_BYTE
+    return LookUps(own, fine, norms, high, low, low_bits, high_limit, low_limit, least)
+
+
+def _in_bytes(
+    values: NDArray[np.int64], low_bits: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the high and the low bytes of numbers of steps, flat; high ones are at most 255."""
+    high = np.minimum(values >> low_bits, MAX_BYTE).astype(np.uint8)
+    low = (values & ((1 << low_bits) - 1)).astype(np.uint8)
+    return high.reshape(-1), low.reshape(-1)
 
 
 def _in_units(books: NDArray[np.int8]) -> NDArray[Any]:

@@ -1,7 +1,12 @@
 """Jitted functions that list the rows within reach of one query by look-ups, 64 rows at once.
 
-A row's point v is not decoded: ⟨u, v⟩ and ‖v‖² are sums over its codes. Sums of bytes, rounded
-down, leave few rows; those are tested by whole numbers, and listed as ``grid_numba`` lists them.
+A row's point v is not decoded: ⟨u, v⟩ and ‖v‖² are sums over its codes. Whole numbers of steps,
+rounded down, leave few rows; those are tested in full, and listed as ``grid_numba`` lists them.
+
+A number of steps takes two bytes, high · 2^s + low, and the sums of each fit into a byte: sums of
+low bytes never exceed 255, and sums of high bytes stop there. So a sum is at most a limit
+h · 2^s + l if the sum of high bytes is at most h, and that of low bytes at most l + 2^s times what
+the sum of high bytes is below h.
 """
 
 # mypy: disable-error-code="call-arg"
@@ -20,30 +25,40 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     Whole,
     keep_near,
 )
-from mercore.pipeline.simd.lookups import ROW_OF_BYTE, add_looked_up_any, bytes_are_looked_up
-from mercore.pipeline.simd.saturating import at_most, load_64_bytes, zero_64_bytes
-from mercore.pipeline.simd.vectors import lowest_bit
+from mercore.pipeline.simd.lookups import (
+    ROW_OF_BYTE,
+    add_looked_up_any,
+    bytes_are_looked_up,
+    look_up_rows,
+)
+from mercore.pipeline.simd.saturating import add_up_to_255, at_most, zero_64_bytes
+from mercore.pipeline.simd.vectors import lowest_bit, prefetch, subtract
 from mercore.pipeline.topk_numba import ZERO
 
 ENTRIES, CODES = 256, 8  # entries per sub-quantizer; codes per word
 ROWS = 64  # rows that are looked up at once
+AHEAD = 512  # rows that are prefetched: the hardware does not follow 64 rows at once
 ORDER = np.array(ROW_OF_BYTE)
 
 
 class LookUps(NamedTuple):
     """A query's tables over all centroids v of all sub-quantizers, flat [M · 256], and its limits.
 
-    ``own`` int32: 2 ⟨u, v⟩ − ‖v‖²; ``fine`` int32: ⟨w, v⟩; ``norms`` int32: ‖v‖². ``small`` uint8:
-    how far ``own`` is below its sub-quantizer's greatest, in steps, rounded down, 255 at most.
-    Per cell, ``most`` uint8[256] is the greatest sum of ``small``, 255 for any, and ``least``
-    int32[256] the least sum of ``own``.
+    ``own`` int32: 2 ⟨u, v⟩ − ‖v‖²; ``fine`` int32: ⟨w, v⟩; ``norms`` int32: ‖v‖². ``high`` and
+    ``low`` uint8: how far ``own`` is below its sub-quantizer's greatest, in steps, rounded down;
+    ``low`` are its ``low_bits`` lowest bits, ``high`` the rest, 255 at most. Per cell,
+    ``high_limit`` and ``low_limit`` uint8[256] are the greatest sum, both 255 for any, and
+    ``least`` int32[256] the least sum of ``own``.
     """
 
     own: Whole
     fine: Whole
     norms: Whole
-    small: Bytes
-    most: Bytes
+    high: Bytes
+    low: Bytes
+    low_bits: int
+    high_limit: Bytes
+    low_limit: Bytes
     least: Whole
 
 
@@ -107,16 +122,22 @@ def list_near_one(
     """
     n, width = codes.shape
     words, stride = codes.reshape(-1).view(np.uint64), np.uint64(width // CODES)
-    most = np.empty(ROWS, np.uint8)
     whole = n // ROWS * ROWS
     for start in range(0, whole, ROWS):
-        sums = zero_64_bytes()
+        high, low = zero_64_bytes(), zero_64_bytes()
+        ahead = np.uint64(start + AHEAD) * stride
+        for line in range(ahead, ahead + np.uint64(ROWS) * stride, np.uint64(CODES)):
+            prefetch(words, line)
         for word in range(stride):
             at, base = np.uint64(start) * stride + word, word * np.uint64(CODES * ENTRIES)
-            sums = add_looked_up_any(sums, words, at, stride, tables.small, base)
-        for b in range(ROWS):
-            most[b] = tables.most[cells[start + ORDER[b]]]
-        hits = at_most(sums, load_64_bytes(most, np.uint64(0)))
+            high = add_looked_up_any(high, words, at, stride, tables.high, base)
+            low = add_looked_up_any(low, words, at, stride, tables.low, base)
+        limit = look_up_rows(cells, start, tables.high_limit)
+        left = subtract(limit, high)
+        for _ in range(tables.low_bits):
+            left = add_up_to_255(left, left)
+        left = add_up_to_255(left, look_up_rows(cells, start, tables.low_limit))
+        hits = at_most(high, limit) & at_most(low, left)
         while hits:
             row = start + ORDER[lowest_bit(hits)]
             hits &= hits - np.uint64(1)
