@@ -40,7 +40,7 @@ from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS, FEW_BLOCK_ROWS = 1 << 13, 1 << 16  # rows per list of pairs; for few queries
-FEW = 2  # queries that are looked up one by one, at most: three are faster together
+FEW = 6  # queries that are looked up one by one, at most: eight are faster together
 PAIRS_PER_SLOT = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
 MAX_COORDINATE = 127  # the greatest coordinate on the grid
