@@ -40,6 +40,7 @@ SEARCHES = {
     "codes": "codes --rerank 20",
     "bounds": "bounds --exact",
     "every row": "vectors --kernel chi2",
+    "ties of mapped rows": "vectors --kernel rbf --gamma 0.1 --exact --linear-map {folder}/map.npy",
 }
 
 
@@ -73,7 +74,10 @@ class EagerWorkers(ThreadsHere):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Vectors in 12 parts, codes and bounds in three."""
     folder = tmp_path_factory.mktemp("stores")
-    np.save(folder / "base.npy", histograms(768, 8, seed=1))
+    rows = histograms(768, 8, seed=1)
+    rows[400:500] = rows[:100]
+    np.save(folder / "base.npy", rows)
+    np.save(folder / "map.npy", np.eye(5, 8, dtype=np.float32))
     np.save(folder / "queries.npy", histograms(24, 8, seed=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 512)
@@ -97,7 +101,7 @@ def test_another_engine_answers_as_threads_do(
     monkeypatch.setattr("mercore.jobs.cluster.client.connect", connect)
     if shared:
         monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
-    store, *options = SEARCHES[name].split()
+    store, *options = SEARCHES[name].format(folder=folder).split()
     words = (f"search {folder}/{store} {folder}/queries.npy -k 5 --batch 8", *options)
     answers = []
     for where in ("--threads", "--processes"):
