@@ -105,12 +105,12 @@ class MappedLookup(Lookup):
     """Rows by their numbers, mapped as they are read."""
 
     def __init__(self, vectors: MappedVectors, rows: NDArray[np.int64], through: Vectors) -> None:
-        super().__init__(through, rows)
-        self._raw, self._map = vectors.vectors.look_up(rows), vectors.linear_map
+        super().__init__(through, rows, vectors.vectors.look_up(rows))
+        self._map = vectors.linear_map
 
     def blocks(self, number: int) -> Float32 | None:
         """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
-        raw = self._raw.blocks(number)
+        raw = super().blocks(number)
         return None if raw is None else self._map.apply(raw)
 
 

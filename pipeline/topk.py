@@ -1,4 +1,4 @@
-"""Top-k lists: the k best rows of each query so far, and the merging of several lists."""
+"""Top-k lists: the k best rows of each query so far, which is what most searches collect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.topk_numba import insert_pairs
 
 SIGN, LOW = np.uint32(1 << 31), np.uint64(2**32 - 1)  # the sign of a float32; half of a uint64
@@ -14,10 +15,11 @@ SIGN, LOW = np.uint32(1 << 31), np.uint64(2**32 - 1)  # the sign of a float32; h
 class TopK:
     """Top-k lists: scores [nq, k] and row numbers int64[nq, k]; ids of free entries are negative.
 
-    The last entry is the worst; ties go to the lower row. The other entries are in order where k is
-    small (see ``topk_numba.insert``), and always after a merge. ``rescored`` counts the pairs
-    (query, row) that a filter could not rule out and that were then scored in full. ``kept`` holds
-    what a scanner made for this list and needs again in the next part.
+    They are a ``Collector``. The last entry is the worst; ties go to the lower row. The other
+    entries are in order where k is small (see ``topk_numba.insert``), and always after a merge.
+    ``rescored`` counts the pairs (query, row) that a filter could not rule out and that were then
+    scored in full. ``kept`` holds what a scanner made for this list and needs again in the next
+    part.
 
     Parameters
     ----------
@@ -40,27 +42,37 @@ class TopK:
         """The k-th best score of each query; until there are k rows, the score of free entries."""
         return self.scores[:, -1]
 
+    def least(self, scores: Float32, error: float | Float64) -> Float64:
+        """Return the score below which no row of a block can be in the top k: see ``Collector``."""
+        k = self.ids.shape[1]
+        least = self.kth - error
+        if len(scores) >= k and np.isneginf(least).any():
+            # k rows of the block have a true score of at least the k-th of its scores less an error
+            kth = np.partition(scores, len(scores) - k, axis=0)[len(scores) - k]
+            least = np.maximum(least, kth.astype(np.float64) - 2 * error)
+        return np.asarray(least, np.float64)
+
     def insert(
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]
     ) -> None:
         """Insert the pairs (query, row) with their scores; each pair occurs once."""
         insert_pairs(self.scores, self.ids, queries, rows, scores)
 
-
-def merge(lists: Sequence[TopK]) -> TopK:
-    """Merge several top-k lists over disjoint rows into one; its free entries hold −inf and −1."""
-    k = lists[0].ids.shape[1]
-    used = [np.flatnonzero((each.ids >= 0).any(axis=0)) for each in lists]
-    if sum(map(len, used)) < k:
-        used[0] = np.arange(k)
-    pairs = list(zip(lists, used, strict=True))
-    scores = np.concatenate([each.scores[:, columns] for each, columns in pairs], axis=1)
-    ids = np.concatenate([each.ids[:, columns] for each, columns in pairs], axis=1)
-    free = ids < 0
-    scores[free], ids[free] = -np.inf, -1
-    merged = top_k_of(scores, ids, k)
-    merged.rescored = sum(each.rescored for each in lists)
-    return merged
+    @classmethod
+    def merge(cls, lists: Sequence["TopK"]) -> "TopK":
+        """Merge top-k lists over disjoint rows into one; its free entries hold −inf and −1."""
+        k = lists[0].ids.shape[1]
+        used = [np.flatnonzero((each.ids >= 0).any(axis=0)) for each in lists]
+        if sum(map(len, used)) < k:
+            used[0] = np.arange(k)
+        pairs = list(zip(lists, used, strict=True))
+        scores = np.concatenate([each.scores[:, columns] for each, columns in pairs], axis=1)
+        ids = np.concatenate([each.ids[:, columns] for each, columns in pairs], axis=1)
+        free = ids < 0
+        scores[free], ids[free] = -np.inf, -1
+        merged = top_k_of(scores, ids, k)
+        merged.rescored = sum(each.rescored for each in lists)
+        return merged
 
 
 def top_k_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> TopK:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -17,7 +18,8 @@ from mercore.stores.part_store.header import Header, column_fields, open_header
 from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.row_lookup import RowLookup, part_starts
+from mercore.stores.part_store.row_lookup import RowLookup
+from mercore.stores.selection import RangeSelection, SelectedParts, Selection, select_rows
 from mercore.stores.spec import ABSENT, from_json
 
 KIND = "vectors"
@@ -76,7 +78,8 @@ class State:
 class Vectors(ABC):
     """Rows that are read part by part, by any number of threads.
 
-    ``dropped`` are the source rows that ingest dropped, int64, ascending: see ``original_ids``.
+    A part has at most ``part_rows`` rows. ``selection`` says which rows of the store take part,
+    None for all. ``dropped`` are the source rows that ingest dropped, int64, ascending.
     ``history`` are the earlier states of vectors that have grown, oldest first.
     ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
     reading a part takes beyond its rows.
@@ -89,18 +92,41 @@ class Vectors(ABC):
     fingerprint: str
     part_rows: int
     dropped: NDArray[np.int64]
+    selection: Selection | None = None
     history: tuple[State, ...] = ()
     open_bytes: int = 0
     read_bytes: int = 0
 
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first row of each part, and the number of rows, int64[parts + 1]."""
+        return np.append(np.arange(0, self.rows, self.part_rows), self.rows)
+
     @property
     def parts(self) -> int:
-        """Number of parts; the last may be ragged."""
-        return -(-self.rows // self.part_rows)
+        """Number of parts."""
+        return len(self.starts) - 1
 
     def bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the row behind its last."""
-        return part * self.part_rows, min((part + 1) * self.part_rows, self.rows)
+        return int(self.starts[part]), int(self.starts[part + 1])
+
+    def parts_of(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the parts that hold one of these rows; both ascend."""
+        if not len(rows):
+            return np.empty(0, np.intp)
+        first, last = np.searchsorted(self.starts, rows[[0, -1]], side="right") - 1
+        held = np.diff(np.searchsorted(rows, self.starts[first : last + 2]))
+        return np.asarray(first + np.flatnonzero(held))
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of rows; −1 stays −1."""
+        return original_ids(rows, self.dropped)
+
+    def rows_with(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of original ids, −1 for an id of no row."""
+        rows = stored_rows(ids, self.dropped)
+        return np.where(rows < self.rows, rows, -1)
 
     @abstractmethod
     def read_part(self, part: int) -> NDArray[Any]:
@@ -128,15 +154,17 @@ class Lookup:
     """Rows of vectors by their numbers, read part by part, by any number of threads.
 
     ``parts`` are the parts that hold one of the rows, ascending, and ``places`` the slices of the
-    rows that they hold. Here complete parts are read; a vector store reads single blocks.
+    rows that they hold. Complete parts are read, unless ``inner`` reads blocks of the same rows.
     """
 
-    def __init__(self, vectors: Vectors, rows: NDArray[np.int64]) -> None:
-        self.vectors, self.rows = vectors, rows
-        part = rows // vectors.part_rows
-        starts = part_starts(part)
-        self.parts: list[int] = part[starts].tolist()
-        self.places = [slice(*each) for each in pairwise([*starts.tolist(), len(rows)])]
+    def __init__(
+        self, vectors: Vectors, rows: NDArray[np.int64], inner: "Lookup | None" = None
+    ) -> None:
+        self.vectors, self.rows, self._inner = vectors, rows, inner
+        parts = vectors.parts_of(rows)
+        self.parts: list[int] = parts.tolist()
+        ends = np.searchsorted(rows, vectors.starts[parts + 1])
+        self.places = [slice(*each) for each in pairwise([0, *ends.tolist()])]
 
     def read(self, number: int) -> NDArray[Any]:
         """Return the rows that ``parts[number]`` holds, dtype[p, d], each checked.
@@ -151,12 +179,11 @@ class Lookup:
         if rows is not None:
             return rows
         first, _ = self.vectors.bounds(part)
-        found: NDArray[Any] = self.vectors.read_part(part)[self.rows[place] - first]
-        return found
+        return np.take(self.vectors.read_part(part), self.rows[place] - first, axis=0)
 
     def blocks(self, number: int) -> NDArray[Any] | None:
         """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
-        return None
+        return None if self._inner is None else self._inner.blocks(number)
 
 
 class BlockLookup(Lookup):
@@ -180,8 +207,21 @@ class WrappedVectors(Vectors):
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
-        self.history = vectors.history
+        self.selection, self.history = vectors.selection, vectors.history
         self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first row of each part, and the number of rows, int64[parts + 1]."""
+        return self.vectors.starts
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of rows; −1 stays −1."""
+        return self.vectors.ids_of(rows)
+
+    def rows_with(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of original ids, −1 for an id of no row."""
+        return self.vectors.rows_with(ids)
 
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read parts in the background."""
@@ -196,19 +236,63 @@ class WrappedVectors(Vectors):
         return self.vectors.holds(part)
 
 
-class EarlierVectors(WrappedVectors):
+class SelectedVectors(WrappedVectors):
+    """Selected rows of vectors, in the numbers of their selection.
+
+    Parts without a selected row are left out.
+    """
+
+    selection: Selection
+
+    def __init__(self, vectors: Vectors, selection: Selection) -> None:
+        super().__init__(vectors)
+        self.selection = selection
+        self._selected = SelectedParts(selection, vectors.starts)
+        self.rows = int(self._selected.starts[-1])
+        self.open_bytes += selection.nbytes
+        if selection.copies:
+            self.read_bytes += vectors.part_rows * vectors.dims * vectors.dtype.itemsize
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first number of each part, and the number of rows, int64[parts + 1]."""
+        return self._selected.starts
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of rows, given by their numbers; −1 stays −1."""
+        return self.vectors.ids_of(self.selection.rows_of(rows))
+
+    def rows_with(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of original ids, −1 for an id of no selected row."""
+        return self.selection.numbers_of(self.vectors.rows_with(ids))
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the selected rows of a part."""
+        values = self.vectors.read_part(int(self._selected.stored[part]))
+        return select_rows(values, self._selected.positions(part))
+
+    def read_soon(self, parts: Iterable[int]) -> None:
+        """Ask the system to read parts in the background."""
+        self.vectors.read_soon([int(self._selected.stored[part]) for part in parts])
+
+    def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
+        """Return a reader of rows by their numbers."""
+        stored = self.vectors.look_up(self.selection.rows_of(rows))
+        return Lookup(through or self, rows, stored)
+
+    def holds(self, part: int) -> bool:
+        """Return whether the rows of a part are in memory."""
+        return self.vectors.holds(int(self._selected.stored[part]))
+
+
+class EarlierVectors(SelectedVectors):
     """Vectors as they were in an earlier state, before rows were appended."""
 
     def __init__(self, vectors: Vectors, state: State) -> None:
-        super().__init__(vectors)
-        self.rows, self.fingerprint = state.rows, state.fingerprint
+        super().__init__(vectors, RangeSelection(0, state.rows))
+        self.fingerprint = state.fingerprint
         self.dropped = vectors.dropped[: state.dropped]
         self.history = vectors.history[: vectors.history.index(state)]
-
-    def read_part(self, part: int) -> NDArray[Any]:
-        """Return the rows of a part."""
-        first, last = self.bounds(part)
-        return self.vectors.read_part(part)[: last - first]
 
 
 class WatchedVectors(WrappedVectors):
@@ -273,7 +357,8 @@ def blocks(
 
     Blocks end at multiples of ``block_rows`` and at the ends of parts, for any start and stop.
     """
-    for part in range(start // vectors.part_rows, (stop - 1) // vectors.part_rows + 1):
+    wanted = np.searchsorted(vectors.starts, [start, stop - 1], side="right")
+    for part in range(int(wanted[0]) - 1, int(wanted[1])):
         first, last = vectors.bounds(part)
         values = vectors.read_part(part)
         row, behind = max(first, start), min(last, stop)
@@ -293,14 +378,10 @@ def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
     out = np.empty((len(rows), vectors.dims), vectors.dtype)
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
-    done = 0
-    while done < len(order):
-        part = int(ascending[done]) // vectors.part_rows
+    for part in vectors.parts_of(ascending).tolist():
         first, last = vectors.bounds(part)
-        behind = int(np.searchsorted(ascending, last, side="left"))
-        of_part = order[done:behind]
+        of_part = order[slice(*np.searchsorted(ascending, [first, last]))]
         out[of_part] = vectors.read_part(part)[rows[of_part] - first]
-        done = behind
     return out
 
 

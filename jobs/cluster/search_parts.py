@@ -17,6 +17,7 @@ from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.collector import C, NewCollector
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_vectors
@@ -30,19 +31,19 @@ from mercore.pipeline.search.fetch import fetch
 from mercore.pipeline.search.rerank import Threshold
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadBatch, ThreadExecutor
-from mercore.pipeline.topk import TopK, merge
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.pipeline.topk import TopK
+from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.orders import open_order_store
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
-from mercore.stores.vectors import Vectors, WatchedVectors
+from mercore.stores.vectors import SelectedVectors, Vectors, WatchedVectors
 
 CACHED_BATCHES = AT_ONCE + 1  # per worker; queries given up by bounds are another batch
 RUNS_PER_THREAD = 2  # runs of parts
 PAIRS_PER_RUN = 1 << 34  # about half a minute of work: the most that is lost with a worker
 MIN_TASK_PAIRS = 1 << 10  # true scores that are worth a task
-FAN_IN = 4  # lists that one task merges
+FAN_IN = 4  # collectors that one task merges
 
 
 class BatchKey(NamedTuple):
@@ -96,9 +97,9 @@ class SearchWorker(ThreadExecutor):
         """Return queries as a result, which other tasks take."""
         return queries
 
-    def merge(self, lists: Sequence[TopK]) -> TopK:
-        """Return the merged lists."""
-        return merge(lists)
+    def merge(self, collectors: Sequence[C]) -> C:
+        """Return what collectors keep together."""
+        return type(collectors[0]).merge(collectors)
 
     def _parts_read(self) -> PartsRead:
         vectors = self.vectors.seen if isinstance(self.vectors, WatchedVectors) else []
@@ -108,19 +109,35 @@ class SearchWorker(ThreadExecutor):
 def open_searcher(paths: WorkerPaths, size: SearchSize) -> SearchWorker:
     """Open the stores on a worker."""
     custom = load_custom(paths.custom) if paths.custom else None
-    codes = linear_map = vectors = None
-    if paths.codes:
-        opened = open_code_store(paths.codes)
+    opened, vectors = open_stores(paths)
+    codes = None
+    if opened is not None:
         codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(size.cache_bytes))
-        linear_map = map_of(opened)
+    return SearchWorker(
+        kernel=kernel_from_spec(paths.kernel, custom),
+        vectors=None if vectors is None else WatchedVectors(vectors),
+        codes=codes,
+        window=size.window,
+    )
+
+
+def open_stores(paths: WorkerPaths) -> tuple[CodeStore | None, Vectors | None]:
+    """Open codes and vectors: the rows that take part, mapped as those that were encoded."""
+    codes = vectors = linear_map = None
+    if paths.codes:
+        codes = open_code_store(paths.codes)
+        linear_map = map_of(codes)
     elif paths.orders:
         linear_map = map_of(open_order_store(paths.orders))
     elif paths.linear_map:
         linear_map = LinearMap(read_linear_map(paths.linear_map), paths.linear_map)
     if paths.vectors:
-        vectors = WatchedVectors(mapped_vectors(open_vectors(paths.vectors), linear_map))
-    kernel = kernel_from_spec(paths.kernel, custom)
-    return SearchWorker(kernel=kernel, vectors=vectors, codes=codes, window=size.window)
+        vectors = mapped_vectors(open_vectors(paths.vectors), linear_map)
+    if codes and paths.selection:
+        codes = SelectedCodes(codes, paths.selection)
+    if vectors and paths.selection:
+        vectors = SelectedVectors(vectors, paths.selection)
+    return codes, vectors
 
 
 @contextmanager
@@ -150,8 +167,7 @@ class ClusterExecutor:
 
     def __init__(self, tasks: Tasks, paths: WorkerPaths, size: SearchSize) -> None:
         self.tasks = tasks
-        self.codes: CodeStore | None = open_code_store(paths.codes) if paths.codes else None
-        self.vectors: Vectors | None = open_vectors(paths.vectors) if paths.vectors else None
+        self.codes, self.vectors = open_stores(paths)
         self.checked_codes: set[int] = set()
         self.checked_vectors: set[int] = set()
         self.numbers, self.started = itertools.count(), itertools.count()
@@ -227,26 +243,25 @@ class ClusterBatch:
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         assert self.executor.codes is not None
-        runs = self._runs(parts, rows or self.executor.codes.store.layout.part_rows)
+        runs = self._runs(parts, rows or self.executor.codes.part_rows)
         top_k = self._merged(ThreadBatch.scan, [(run, width, rows) for run in runs])
         self.executor.checked_codes.update(parts)
-        return top_k
+        return cast("TopK", top_k)
 
-    def nearest(self, k: int) -> TopK:
-        """Return each query's top k among all vectors by the true kernel, float64."""
+    def score_every_row(self, new: NewCollector[C]) -> C:
+        """Return what a collector keeps of all vectors, by their true scores, float64."""
         vectors = self.executor.vectors
         assert vectors is not None
         parts = range(vectors.parts)
-        top_k = self._merged(
-            ThreadBatch.nearest_of, [(run, k) for run in self._runs(parts, vectors.part_rows)]
-        )
+        runs = self._runs(parts, vectors.part_rows)
+        kept = self._merged(ThreadBatch.score_parts, [(run, new) for run in runs])
         self.executor.checked_vectors.update(parts)
-        return top_k
+        return cast("C", kept)
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         assert self.executor.codes is not None
-        runs = self._runs(parts, self.executor.codes.store.layout.part_rows)
+        runs = self._runs(parts, self.executor.codes.part_rows)
         collected = self._results(ThreadBatch.collect, [(run, least, budget) for run in runs])
         self.executor.checked_codes.update(parts)
         return merge_collected(collected, len(self.queries))
@@ -258,7 +273,7 @@ class ClusterBatch:
         scored = self._results(
             ThreadBatch.scores, [(rows[share], self._short(queries[share]), k) for share in shares]
         )
-        self._remember_parts_of(rows)
+        self._remember_parts_of(rows[order])
         scores = np.empty(len(rows))
         scores[order] = np.concatenate([np.empty(0), *scored])
         return scores
@@ -302,13 +317,13 @@ class ClusterBatch:
 
         return scores
 
-    def _merged(self, method: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> TopK:
-        """Return the merged lists of calls, merged in a tree on the workers."""
-        lists = self._submit(method, calls)
-        while len(lists) > 1:
-            groups = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
-            lists = [self.tasks.submit(SearchWorker.merge, group) for group in groups]
-        return cast("TopK", self.tasks.results(lists)[0])
+    def _merged(self, method: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Any:  # noqa: ANN401
+        """Return the collectors that calls return as one, merged in a tree on the workers."""
+        kept = self._submit(method, calls)
+        while len(kept) > 1:
+            groups = [kept[start : start + FAN_IN] for start in range(0, len(kept), FAN_IN)]
+            kept = [self.tasks.submit(SearchWorker.merge, group) for group in groups]
+        return self.tasks.results(kept)[0]
 
     def _results(
         self,
@@ -354,8 +369,6 @@ class ClusterBatch:
         return queries.astype(np.min_scalar_type(len(self.queries)))
 
     def _remember_parts_of(self, rows: Ids) -> None:
-        """Remember the parts of these rows as read, and so checked."""
+        """Remember the parts of ascending rows as read, and so checked."""
         assert self.executor.vectors is not None
-        self.executor.checked_vectors.update(
-            np.unique(rows // self.executor.vectors.part_rows).tolist()
-        )
+        self.executor.checked_vectors.update(self.executor.vectors.parts_of(rows).tolist())

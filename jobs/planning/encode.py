@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.cluster.connect import connect
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import disk_report, times
-from mercore.jobs.planning.samples import FirstRows, spread_rows
+from mercore.jobs.planning.samples import first_rows, spread_rows
 from mercore.jobs.planning.timing import measure, timed
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import encoded_bytes
@@ -114,7 +114,7 @@ def _prepared(work: EncodePlan, begun: CodeStore | None) -> tuple[Encoder, float
         encoder.prepare_encoding()
     seconds, vectors = spent.seconds, work.vectors
     if not isinstance(vectors, VectorStore):  # the job checks every row of a foreign array
-        some = FirstRows(vectors, min(vectors.rows, vectors.part_rows))
+        some = first_rows(vectors, min(vectors.rows, vectors.part_rows))
         with timed() as spent:
             check_every_row(some, work.kernel)
         seconds += spent.seconds * vectors.rows / some.rows

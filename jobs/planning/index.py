@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import disk_report, times
-from mercore.jobs.planning.samples import FirstParts
+from mercore.jobs.planning.samples import first_parts
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import order_store_bytes
@@ -50,7 +50,7 @@ def _order_seconds(task: IndexTask) -> float:
     with TemporaryDirectory(prefix="mercore-plan-") as folder:
 
         def run(parts: int) -> None:
-            first = FirstParts(codes, parts)
+            first = first_parts(codes, parts)
             small = plan_orders(first, 1, part_rows=min(first.rows, task.plan.unfitted.part_rows))
             store = create_or_resume(
                 Path(folder) / str(parts), small.spec, small.layout, small.model, source_path=""

@@ -1,46 +1,21 @@
-"""Samples of stores: their first rows or parts, with the interface of the store."""
-
-from functools import cached_property
-from typing import Any
+"""Samples of stores: their first rows or parts, and spread rows."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.codes import CodeStore
-from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.vectors import Vectors, WrappedVectors
+from mercore.stores.codes import CodeStore, SelectedCodes
+from mercore.stores.selection import RangeSelection
+from mercore.stores.vectors import SelectedVectors, Vectors
 
 
-class FirstRows(WrappedVectors):
-    """The first rows of vectors."""
-
-    def __init__(self, vectors: Vectors, rows: int) -> None:
-        super().__init__(vectors)
-        self.rows = rows
-
-    def read_part(self, part: int) -> NDArray[Any]:
-        """Return the rows of a part, dtype[rows of the part, d]."""
-        first, last = self.bounds(part)
-        return self.vectors.read_part(part)[: last - first]
+def first_rows(vectors: Vectors, rows: int) -> SelectedVectors:
+    """Return the first rows of vectors."""
+    return SelectedVectors(vectors, RangeSelection(0, rows))
 
 
-class FirstParts(CodeStore):
-    """The first parts of codes."""
-
-    def __init__(self, codes: CodeStore, parts: int) -> None:
-        self.codes, self.parts = codes, parts
-        self.store, self.spec, self.where = codes.store, codes.spec, codes.where
-        self.rows = codes.store.bounds(parts - 1)[1]
-
-    @cached_property
-    def model(self) -> dict[str, NDArray[Any]]:
-        """The encoder's arrays."""
-        return self.codes.model
-
-    @cached_property
-    def receipts(self) -> list[Receipt]:
-        """The receipts of the parts."""
-        return self.codes.receipts[: self.parts]
+def first_parts(codes: CodeStore, parts: int) -> SelectedCodes:
+    """Return the first parts of codes."""
+    return SelectedCodes(codes, RangeSelection(0, codes.bounds(parts - 1)[1]))
 
 
 def spread_rows(vectors: Vectors, count: int, pieces: int = 16) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import times
-from mercore.jobs.planning.samples import FirstParts, FirstRows
+from mercore.jobs.planning.samples import first_parts, first_rows
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
@@ -24,9 +24,10 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.page_cache import chunk_files, forget
-from mercore.stores.vectors import store_of
+from mercore.stores.vectors import Vectors, store_of
 
 SECONDS = 0.15  # of the sample, beyond its first unit
 QUERIES = 256  # at most, of a batch that scans a store: the work grows with the queries too
@@ -92,10 +93,10 @@ def _sample(search: SearchTask) -> tuple[int, Search]:
     pieces = codes.parts if codes is not None else min(PIECES, search.scanned.rows)
 
     def run(units: int, queries: NDArray[Any]) -> None:
-        first = FirstParts(codes, units) if codes is not None else None
+        first = first_parts(codes, units) if codes is not None else None
         rows = first.rows if first is not None else _share(search.scanned.rows, units, pieces)
         opened = OpenCodes(first, encoder) if first is not None and encoder is not None else None
-        few = FirstRows(vectors, rows) if vectors is not None else None
+        few = first_rows(vectors, rows) if vectors is not None else None
         _forget(first, few)
         k = _share(settings.k, rows, search.scanned.rows)
         if isinstance(search, ExactTask):
@@ -126,7 +127,7 @@ def _share(count: int, some: int, of: int) -> int:
     return -(-count * some // of)
 
 
-def _forget(codes: FirstParts | None, vectors: FirstRows | None) -> None:
+def _forget(codes: CodeStore | None, vectors: Vectors | None) -> None:
     """Drop the files of samples from the memory of the system."""
     if codes is not None:
         forget(chunk_files(codes.store, range(codes.parts)))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from mercore.jobs.options import check_whole, refuse_unused
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.stores.location.resolve import location_of
+from mercore.stores.selection import Selection
 from mercore.stores.wording import option
 
 MOST_WORKERS = 4096  # threads or processes
@@ -81,6 +82,7 @@ class WorkerPaths:
     """The stores that each worker opens by path, and the kernel by its spec and custom file.
 
     ``linear_map`` is the file of the linear map of vectors; codes and sorted orders hold their own.
+    ``selection`` says which of their rows take part, None for all.
     """
 
     kernel: dict[str, Any]
@@ -89,6 +91,7 @@ class WorkerPaths:
     vectors: str | None = None
     custom: str | None = None
     linear_map: str | None = None
+    selection: Selection | None = None
 
     def resolved(self) -> "WorkerPaths":
         """Return the stores with paths that are valid in any folder."""

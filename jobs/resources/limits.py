@@ -152,14 +152,15 @@ def search_bytes(
     if reranked is not None:
         lists += reranked.open_bytes + options.threads * _scored_part_bytes(reranked)
     if isinstance(store, CodeStore):
-        row = sum(store.stored_bytes.values()) / store.rows
+        row = sum(store.stored_bytes.values()) / store.store.layout.rows
         plain = all(
             store.store.layout.column(name).is_plain for name in store.store.layout.column_names
         )
-        read = (2 if plain else 4) * options.threads * int(store.store.layout.part_rows * row)
+        part = int(store.store.layout.part_rows * row)
+        read = options.threads * ((2 if plain else 4) * part + 2 * store.read_bytes)
         model = sum(values.nbytes for values in store.model.values())
         tables = searched * spec_of(store).memory(store.spec.dims).query
-        return int(4 * model + tables + lists + read)
+        return int(4 * model + tables + lists + read + store.open_bytes)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     block = block_rows(store.dims) * (store.dims * 24 + min(options.batch, queries) * 8)
     thread = 3 * chunk + block + store.read_bytes
@@ -200,7 +201,7 @@ def exact_bytes(
     if codes is None:
         return needed
     batch = min(options.batch, queries)
-    rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
+    rows = min(vectors.rows, window_rows(codes.part_rows, batch, options.window))
     budget = PairBudget.of(options.k, roomy=options.window is None)
     pairs = int((budget.share * batch + budget.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize

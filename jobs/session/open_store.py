@@ -44,7 +44,7 @@ from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_stored
-from mercore.stores.vectors import VectorCache, Vectors, original_ids
+from mercore.stores.vectors import VectorCache, Vectors
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
 
@@ -169,8 +169,8 @@ class OpenStore:
         answers = concatenate_answers(
             [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )
-        ids = original_ids(answers.ids, self._vectors.dropped)
-        return Hits(scores=kernel.shown(kernel.from_ranking(answers.scores)), ids=ids)
+        scores = kernel.shown(kernel.from_ranking(answers.scores))
+        return Hits(scores=scores, ids=self._vectors.ids_of(answers.ids))
 
     @cached_property
     def _libraries(self) -> ThreadpoolController:

@@ -43,7 +43,7 @@ from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
-from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
+from mercore.stores.vectors import Vectors, WatchedVectors
 from mercore.stores.wording import command, option, setting
 
 
@@ -110,11 +110,11 @@ class ExactTask(SearchTask):
         out = self.out
         if out:
             last = np.array([self.vectors.rows - 1])
-            check_id(out, int(original_ids(last, self.vectors.dropped)[0]), self.hits_format)
+            check_id(out, int(self.vectors.ids_of(last)[0]), self.hits_format)
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = prove(self, out, lease)
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
-            hits = Hits(scores=scores, ids=original_ids(proved.ids, self.vectors.dropped))
+            hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
             written = [*self.write(hits), _write_certificate(out, proved, self)] if out else []
             if out:
                 _kept_answers(self, out).clear()

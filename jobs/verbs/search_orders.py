@@ -82,7 +82,7 @@ class OrderTask(SearchTask):
             "orders": self.orders.orders,
             "neighbours": self.neighbours,
             "candidates_per_query": round(mean, 3),
-            "share_of_rows": mean / self.orders.rows,
+            "share_of_rows": mean / self.vectors.rows,
         }
         if self.out:
             report["written"] = self.write(found.hits)
@@ -107,6 +107,7 @@ def open_order_search(
     )
     refuse_unused(f"{store} has its kernel already", linear_map=options.kernel.linear_map)
     custom = custom_kernel_of(orders, options.kernel.name)
+    vectors = open_source_vectors(orders, options.vectors)
     each = orders.orders * 2 * (1 + (options.neighbours or 0))
     batch = options.batch or min(BATCH, max(1, CANDIDATES // each))
     kernel = kernel_from_spec(orders.spec.kernel, custom)
@@ -115,17 +116,17 @@ def open_order_search(
         store=store,
         codes=None,
         orders=orders,
-        vectors=open_source_vectors(orders, options.vectors),
+        vectors=vectors,
         neighbours=options.neighbours or 0,
         kernel=kernel,
         queries=mapped_source(open_rows(queries), map_of(orders)),
-        settings=replace(options.settings(orders.rows, custom), batch=batch),
+        settings=replace(options.settings(vectors.rows, custom), batch=batch),
         execution=options.execution,
         custom_file=options.kernel.file,
         out=options.out,
         hits_format=options.hits_format,
     )
-    task.settings.check(orders.rows)
+    task.settings.check(vectors.rows)
     check_queries(task.queries, kernel, orders.spec.dims, store)
     orders.check_done()
     return task.fit(batch=options.batch)

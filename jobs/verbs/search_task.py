@@ -313,13 +313,15 @@ class SearchTask(ABC):
         return scanned.rows * scanned.dims * scanned.dtype.itemsize
 
     def paths(self, kernel: Kernel) -> WorkerPaths:
-        """Return the stores that each remote worker opens."""
+        """Return the stores that each remote worker opens, and the rows that take part."""
+        selected = self.vectors or self.scanned
         return WorkerPaths(
             kernel=kernel.spec(),
             codes=self.codes.where if self.codes else None,
             vectors=self.vectors.where if self.vectors else None,
             custom=self.custom_file,
             linear_map=self.map_file,
+            selection=selected.selection,
         )
 
     @property

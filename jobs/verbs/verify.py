@@ -28,7 +28,7 @@ from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import canonical_json
-from mercore.stores.vectors import Vectors, original_ids, stored_rows
+from mercore.stores.vectors import Vectors
 from mercore.stores.wording import command, option
 
 
@@ -87,14 +87,12 @@ class VerifyTask:
     def _verdicts(self) -> Iterator[Report]:
         """Yield one verdict per query."""
         task, nq, size = self.search, len(self.ids), self.search.settings.batch
-        dropped = task.vectors.dropped
-        stored = stored_rows(self.ids, dropped)
-        stored[stored >= task.vectors.rows] = -1
+        claimed_rows = task.vectors.rows_with(self.ids)
         starts = range(0, nq, size)
         pieces = (
             (
                 task.queries.read(start, min(start + size, nq)),
-                stored[start : start + size],
+                claimed_rows[start : start + size],
                 None if self.scores is None else self.scores[start : start + size],
             )
             for start in starts
@@ -111,7 +109,7 @@ class VerifyTask:
             )
             for start, verdicts in zip(starts, every, strict=True):
                 scores = task.kernel.shown(task.kernel.from_ranking(verdicts.answers.scores.copy()))
-                better = original_ids(verdicts.answers.ids, dropped)
+                better = task.vectors.ids_of(verdicts.answers.ids)
                 for query, word in enumerate(verdicts.words()):
                     claimed = self.ids[start + query]
                     refutation = _refutation(verdicts, query, claimed, better[query], scores[query])

@@ -11,6 +11,7 @@ from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.orders.keys import Keys, KeyTables
 from mercore.pipeline.parallel import over_parts
 from mercore.stores.orders import OrderStore
+from mercore.stores.selection import Selection
 
 Rows = NDArray[np.int64]
 
@@ -24,7 +25,12 @@ class OpenOrders:
     neighbours: int = 0
 
     def candidates(
-        self, queries: NDArray[Any], *, threads: int, orders: int | None = None
+        self,
+        queries: NDArray[Any],
+        *,
+        threads: int,
+        orders: int | None = None,
+        selection: Selection | None = None,
     ) -> tuple[Rows, Rows]:
         """Return the pairs (rows, queries) of the orders, int64[p] each, each pair once.
 
@@ -36,6 +42,8 @@ class OpenOrders:
         queries : dtype[nq, d], raw rows
         orders : int, optional
             The number of first orders to look at, all by default.
+        selection : optional
+            Of the candidates, those that it selects are returned, by their numbers.
 
         Raises
         ------
@@ -58,7 +66,11 @@ class OpenOrders:
         np.not_equal(rows[:, 1:], rows[:, :-1], out=first[:, 1:])
         first &= rows != self.store.no_row
         of_query, place = np.nonzero(first)
-        return rows[of_query, place].astype(np.int64), of_query
+        found_rows = rows[of_query, place].astype(np.int64)
+        if selection is None:
+            return found_rows, of_query
+        numbers = selection.numbers_of(found_rows)
+        return numbers[numbers >= 0], of_query[numbers >= 0]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ class Scanner(Protocol):
         ----------
         columns : dtype[rows of the part(, width)] by name
         best : TopK
-            float32 scores [nq, k]; ties go to the lower row.
+            float32 scores [nq, k]; ties go to the lower row. A row enters only if it reaches the
+            score of the free entries, ``TopK(…, least=…)``: so a scan is given a threshold.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.arrays import Float32, Float64, float32_below
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.fetch import FetchRows
 from mercore.pipeline.search.ties import Candidates, resolve_ties
@@ -111,9 +111,3 @@ def concatenate_answers(batches: Sequence[ExactAnswers]) -> ExactAnswers:
 def select_answers(answers: ExactAnswers, selected: NDArray[np.bool_]) -> ExactAnswers:
     """Return the answers to the selected queries, bool[nq]."""
     return ExactAnswers(**{name: values[selected] for name, values in answers.arrays().items()})
-
-
-def float32_below(values: NDArray[np.floating[Any]]) -> Float32:
-    """Return the greatest float32 below each value."""
-    with np.errstate(over="ignore"):  # −∞ rules no row out
-        return np.nextafter(values.astype(np.float32), np.float32(-np.inf))

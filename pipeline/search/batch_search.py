@@ -26,7 +26,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
-from mercore.stores.vectors import Vectors, original_ids
+from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
 MAX_BATCH = 1 << 16
@@ -132,7 +132,7 @@ def search_code_store(
             codes=codes,
         )
 
-    searched = range(store.parts), store.dropped
+    searched = range(store.parts), store.ids_of
     return _shown(kernel, _collect(queries, executor, searched, settings, advance))
 
 
@@ -161,7 +161,7 @@ def search_vector_store(
         batches=settings.batches(queries.shape[0]),
         vectors=vectors,
     )
-    searched = None, vectors.dropped
+    searched = None, vectors.ids_of
     return _shown(kernel, _collect(queries, executor, searched, settings, advance))
 
 
@@ -207,12 +207,12 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
 def _collect(
     queries: Source,
     executor: Executor,
-    searched: tuple[Sequence[int] | None, NDArray[np.int64]],
+    searched: tuple[Sequence[int] | None, Callable[[NDArray[np.int64]], NDArray[np.int64]]],
     settings: SearchSettings,
     advance: Advance,
 ) -> Hits:
     """Answer the queries batch by batch, and return hits with the original ids of the rows."""
-    (parts, dropped), answers = searched, []
+    (parts, ids_of), answers = searched, []
 
     def work(batch: tuple[Executor, NDArray[Any]]) -> TopK:
         share, raw = batch
@@ -229,9 +229,7 @@ def _collect(
         answers.append(top_k)
         advance(len(top_k.ids))
     ids = np.concatenate([top_k.ids for top_k in answers])
-    return Hits(
-        scores=np.concatenate([top_k.scores for top_k in answers]), ids=original_ids(ids, dropped)
-    )
+    return Hits(scores=np.concatenate([top_k.scores for top_k in answers]), ids=ids_of(ids))
 
 
 def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int | None) -> TopK:
@@ -240,7 +238,7 @@ def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int |
     Without parts of codes, return the top k of all vectors by the true kernel.
     """
     if parts is None:
-        return batch.nearest(k)
+        return batch.score_every_row(partial(TopK, len(batch.queries), k, np.float64))
     top_k = batch.scan(parts, rerank or k)
     return (
         top_k

@@ -52,7 +52,8 @@ class Bounded:
     def score_initial_topk_by_bounds(self) -> None:
         """Score the rows of greatest bounds in a sample from all over the store."""
         most = max(FEW_PARTS, self.scorer.vectors.parts // READ_SHARE)
-        parts, first_rows = seed_parts(self.codes.parts, self._part_rows, self.codes.rows, most)
+        codes = self.codes
+        parts, first_rows = seed_parts(codes.parts, codes.part_rows, codes.rows, most)
         width = min(
             2 * self.k, sum(min(first_rows, self._rows_of(range(part, part + 1))) for part in parts)
         )
@@ -91,8 +92,9 @@ class Bounded:
 
         Give all queries up once many are failing.
         """
+        codes = self.codes
         for parts in windows(
-            self.codes.parts, self._part_rows, self.nq, self.scorer.window, self._first_share
+            codes.parts, codes.part_rows, self.nq, self.scorer.window, self._first_share
         ):
             # every row must be scored for them; the others add little
             if self.failing.mean() > MANY_FAILING:
@@ -127,7 +129,7 @@ class Bounded:
 
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: the greatest bounds first, then those that still reach."""
-        first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
+        first, end = self.codes.bounds(parts[0])[0], self.codes.bounds(parts[-1])[1]
         known = self._known(pairs, first, end)
         pairs = joined(
             [self._claimed(first, end), select_pairs(pairs, ~known) if known.any() else pairs]
@@ -182,15 +184,8 @@ class Bounded:
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
         return known
 
-    @property
-    def _part_rows(self) -> int:
-        return self.codes.store.layout.part_rows
-
-    def _bounds(self, part: int) -> tuple[int, int]:
-        return self.codes.store.bounds(part)
-
     def _rows_of(self, parts: range) -> int:
-        return self._bounds(parts[-1])[1] - self._bounds(parts[0])[0]
+        return self.codes.bounds(parts[-1])[1] - self.codes.bounds(parts[0])[0]
 
 
 def pairs_of(lists: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -68,7 +68,7 @@ def collect(
     def work(parts: Iterator[int]) -> list[Collected]:
         collected: list[Collected] = []
         for part, columns in read_parts(codes, scanner.names, parts):
-            first, _ = codes.store.store.bounds(part)
+            first, _ = codes.store.bounds(part)
             collected.append(Collected(*scanner.collect(columns, first, limits, give_up)))
         return collected
 

@@ -1,7 +1,7 @@
 """Exact search: by upper bounds of every row, or by the true kernel of every row."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -142,14 +142,14 @@ class ExactSearch:
         )
 
     def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> ExactAnswers:
-        """Return the answers from scores of every row, by ``QueryBatch.nearest``.
+        """Return the answers from scores of every row.
 
         Queries with more ties than their list holds are searched again with longer lists, as many
         queries at a time as fit into the memory of the first lists.
         """
         scorer, rows, nq = self.scorer, self.scorer.vectors.rows, len(queries)
         batch, width = self.executor.batch(queries), min(rows, k + spare)
-        lists = batch.nearest(width)
+        lists = batch.score_every_row(partial(TopK, nq, width, np.float64))
         if width == rows:
             return self._of_lists(batch, lists, k)
         kth = np.asarray(lists.scores[:, k - 1], np.float64)

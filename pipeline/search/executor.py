@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.collector import C, NewCollector
 
 if TYPE_CHECKING:  # numba takes a while to load
     from mercore.pipeline.search.answers import ExactAnswers
@@ -40,8 +41,8 @@ class QueryBatch(Protocol):
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         ...
 
-    def nearest(self, k: int) -> "TopK":
-        """Return each query's top k among all vectors by the true kernel, float64."""
+    def score_every_row(self, new: NewCollector[C]) -> C:
+        """Return what a collector keeps of all vectors, by their true scores, float64."""
         ...
 
     def scores(self, rows: Ids, queries: Ids, k: int | None = None) -> Float64:

@@ -1,15 +1,17 @@
 """Search vectors exhaustively: a float32 filter with a proven error, then float64 scores."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float64
+from mercore.pipeline.arrays import Float64, float32_below
+from mercore.pipeline.collector import C, Collector, NewCollector
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts, read_ahead
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
@@ -39,26 +41,26 @@ def search_vectors(
     queries : dtype[nq, d], raw rows
     k : int, 1 ≤ k ≤ n
     """
-    return search_parts(
-        vectors, RowsBatch(kernel, queries), range(vectors.parts), k, threads=threads
-    )
+    batch, new = RowsBatch(kernel, queries), partial(TopK, len(queries), k, np.float64)
+    return search_parts(vectors, batch, range(vectors.parts), new, threads=threads)
 
 
 def search_parts(
-    vectors: Vectors, batch: RowsBatch, parts: Sequence[int], k: int, *, threads: int
-) -> TopK:
-    """Return the exact top k of each query among some parts."""
+    vectors: Vectors, batch: RowsBatch, parts: Sequence[int], new: NewCollector[C], *, threads: int
+) -> C:
+    """Return what a collector keeps of the rows of some parts, by their true scores."""
     size = block_rows(vectors.dims)
 
-    def work(parts: Iterator[int]) -> TopK:
-        top_k = TopK(len(batch.prepared), k, np.float64)
+    def work(parts: Iterator[int]) -> C:
+        collector = new()
         for part, rows in read_ahead(parts, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)
             for start in range(0, len(rows), size):
-                search_block(batch, rows[start : start + size], first + start, top_k)
-        return top_k
+                search_block(batch, rows[start : start + size], first + start, collector)
+        return collector
 
-    return merge(over_parts(list(parts), threads, work))
+    collectors = over_parts(list(parts), threads, work)
+    return type(collectors[0]).merge(collectors)
 
 
 def block_rows(dims: int) -> int:
@@ -66,29 +68,17 @@ def block_rows(dims: int) -> int:
     return max(MIN_BLOCK_ROWS, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (8 * dims)))
 
 
-def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) -> None:
-    """Score a block of rows, the first is row ``first``; insert those that may be in the top k."""
+def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, collector: Collector) -> None:
+    """Score a block of rows, the first is row ``first``; insert the pairs that may be kept."""
     prepared = batch.kernel.prepare(rows, first=first)
     scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
     error = batch.kernel.block_error(prepared, batch.prepared)
-    survived, queries = _survivors(scores, _least(scores, top_k, error))
-    top_k.insert(
+    survived, queries = _survivors(scores, float32_below(collector.least(scores, error)))
+    collector.insert(
         queries,
         survived + first,
         batch.kernel.exact_pairs(prepared, batch.prepared, survived, queries),
     )
-
-
-def _least(scores: NDArray[np.float32], top_k: TopK, error: float | Float64) -> NDArray[np.float32]:
-    """Return, for each query, the float32 score below which a row cannot be in the top k."""
-    k = top_k.ids.shape[1]
-    least = top_k.kth - error
-    if len(scores) >= k and np.isneginf(least).any():
-        # k rows of this block have a true score of at least the k-th float32 score less the error
-        kth = np.partition(scores, len(scores) - k, axis=0)[len(scores) - k]
-        least = np.maximum(least, kth.astype(np.float64) - 2 * error)
-    with np.errstate(over="ignore"):  # −∞ rules no row out
-        return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
 
 def _survivors(

@@ -32,8 +32,7 @@ def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
                 vectors.read_part(part), rows[wanted] - first, axis=0, out=out[wanted], mode="clip"
             )
 
-    parts = rows // vectors.part_rows
-    over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
+    over_parts(vectors.parts_of(rows).tolist(), threads, work)
     return out
 
 

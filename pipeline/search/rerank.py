@@ -93,13 +93,12 @@ def scores_of_pairs(
     scores = np.full(len(rows), -np.inf)
     order = np.argsort(rows)  # pairs of a row may come in any order
     ascending = rows[order]
-    starts = np.arange(vectors.parts + 1) * vectors.part_rows
-    ends = np.searchsorted(ascending, starts)
+    ends = np.searchsorted(ascending, vectors.starts)
 
     def work(parts: Iterator[int]) -> None:
         best = None if k is None else TopKPrefilter(prepared, k)
         for part in parts:
-            first, here = int(starts[part]), slice(ends[part], ends[part + 1])
+            first, here = vectors.bounds(part)[0], slice(ends[part], ends[part + 1])
             values, places = vectors.read_part(part), order[here]
             pairs = ascending[here] - first, queries[places]
             if best is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import LONGEST_SORTED
 from mercore.stores.codes import CodeStore
 from mercore.stores.part_store.part_reader import PartCache, PartReader
@@ -49,8 +49,9 @@ class OpenCodes:
         """Read parts; raise ``IntegrityError`` if a byte differs from the one written."""
         store = self.store.store
         for part in parts:
+            receipt = self.store.receipts[self.store.stored_part(part)]
             for name in store.layout.column_names:
-                store.check_chunk(self.store.receipts[part], name)
+                store.check_chunk(receipt, name)
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
@@ -87,13 +88,13 @@ def scan_parts(
     (nq, k), scan = shape, PartScan(codes, scanner, threads)
     first = _first_pass(codes, scanned, k)
     if first is None:
-        return merge(scan.lists(scanned, shape))
-    reached = merge(scan.lists((first.parts, first.rows), (nq, first.best))).kth
-    found = merge(scan.lists(scanned, shape, reached))
+        return TopK.merge(scan.lists(scanned, shape))
+    reached = TopK.merge(scan.lists((first.parts, first.rows), (nq, first.best))).kth
+    found = TopK.merge(scan.lists(scanned, shape, reached))
     short = found.ids[:, -1] < 0  # fewer than k rows reach the score: the sample was too good
     if short.any():
         least = np.where(short, -np.inf, found.kth)
-        found = merge(scan.lists(scanned, shape, least))
+        found = TopK.merge(scan.lists(scanned, shape, least))
     return found
 
 
@@ -112,10 +113,10 @@ def _first_pass(
     codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
 ) -> FirstPass | None:
     """Return the sample to scan first for k rows, or None if a sample costs more than it saves."""
-    (parts, rows), store = scanned, codes.store.store
-    most = store.layout.part_rows if rows is None else min(rows, store.layout.part_rows)
+    (parts, rows), part_rows = scanned, codes.store.part_rows
+    most = part_rows if rows is None else min(rows, part_rows)
     every, step = len(parts) * most, max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
-    if not store.is_local:  # its parts are read twice
+    if not codes.store.store.is_local:  # its parts are read twice
         step = FIRST_PARTS
     if k <= LONGEST_SORTED or every < MIN_ROWS_PER_ENTRY * k or step > len(parts):
         return None
@@ -152,7 +153,7 @@ class PartScan:
                     if rows is None
                     else {name: values[:rows] for name, values in columns.items()}
                 )
-                self.scanner.scan(first, self.codes.store.store.bounds(part)[0], top_k)
+                self.scanner.scan(first, self.codes.store.bounds(part)[0], top_k)
             return top_k
 
         return over_parts(list(parts), self.threads, work)
@@ -163,8 +164,8 @@ def read_parts(
 ) -> Iterator[tuple[int, Mapping[str, NDArray[Any]]]]:
     """Yield parts and their columns, for one thread; columns are overwritten after the next part.
 
-    Parts that are not cached are read, checked, and offered to the cache, with all columns: the
-    next search may need others.
+    Columns hold the selected rows, in the cache too. Parts that are not cached are read, checked,
+    and offered to the cache, with all columns: the next search may need others.
     """
     if codes.cache.cache_bytes:
         names = codes.store.store.layout.column_names
@@ -175,11 +176,12 @@ def read_parts(
     readers = [_reader(codes, names, idle) for _ in range(2)]
 
     def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
-        columns = codes.cache.get(part)
-        if columns is None:
-            columns = readers[slot].read(part)
-            codes.checked.add(part)
-            codes.cache.offer(part, columns)
+        cached = codes.cache.get(part)
+        if cached is not None:
+            return cached
+        columns = codes.store.select(part, readers[slot].read(codes.store.stored_part(part)))
+        codes.checked.add(part)
+        codes.cache.offer(part, columns)
         return columns
 
     try:

@@ -12,10 +12,10 @@ from mercore.pipeline.search.batch_search import (
     query_batches,
 )
 from mercore.pipeline.search.thread_executor import ThreadExecutor
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import Hits
-from mercore.stores.vectors import Vectors, original_ids
+from mercore.stores.vectors import Vectors
 
 
 class OrderHits(NamedTuple):
@@ -52,15 +52,17 @@ def search_order_store(
     )
     answers, scored = [], []
     for _, raw in query_batches(queries, settings.batch):
-        rows, of_query = orders.candidates(raw, threads=settings.threads)
+        rows, of_query = orders.candidates(
+            raw, threads=settings.threads, selection=vectors.selection
+        )
         top_k = TopK(len(raw), settings.k, np.float64)
         top_k.insert(of_query, rows, executor.batch(raw).scores(rows, of_query, settings.k))
-        answers.append(merge([top_k]))
+        answers.append(TopK.merge([top_k]))
         scored.append(np.bincount(of_query, minlength=len(raw)))
         advance(len(raw))
     ids = np.concatenate([top_k.ids for top_k in answers])
     hits = Hits(
         scores=kernel.shown(np.concatenate([top_k.scores for top_k in answers])),
-        ids=original_ids(ids, store.dropped),
+        ids=vectors.ids_of(ids),
     )
     return OrderHits(hits, np.concatenate(scored))

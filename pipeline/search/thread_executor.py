@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.collector import C, NewCollector
 from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts
@@ -121,14 +122,14 @@ class ThreadBatch:
             self._read_vectors_soon(parts)
         return collect(self._codes, bounds, parts, (least, budget), threads=self.executor.threads)
 
-    def nearest(self, k: int) -> TopK:
-        """Return each query's top k among all vectors by the true kernel, float64."""
-        return self.nearest_of(range(self._vectors.parts), k)
+    def score_every_row(self, new: NewCollector[C]) -> C:
+        """Return what a collector keeps of all vectors, by their true scores, float64."""
+        return self.score_parts(range(self._vectors.parts), new)
 
-    def nearest_of(self, parts: Sequence[int], k: int) -> TopK:
-        """Return each query's top k in some parts of the vectors by the true kernel, float64."""
+    def score_parts(self, parts: Sequence[int], new: NewCollector[C]) -> C:
+        """Return what a collector keeps of some parts of the vectors, by their true scores."""
         return exhaustive.search_parts(
-            self._vectors, self.packed, parts, k, threads=self.executor.threads
+            self._vectors, self.packed, parts, new, threads=self.executor.threads
         )
 
     def scores(self, rows: Ids, queries: NDArray[np.integer[Any]], k: int | None = None) -> Float64:
@@ -149,9 +150,8 @@ class ThreadBatch:
         """
         values = fetch(self._part_cache, rows, threads=self.executor.threads)
         if len(rows):
-            parts = rows // self._vectors.part_rows
-            fetched = 1 + np.count_nonzero(np.diff(parts))
-            self._fetches_most = bool(2 * fetched > parts[-1] - parts[0] + 1)
+            parts = self._vectors.parts_of(rows)
+            self._fetches_most = bool(2 * len(parts) > parts[-1] - parts[0] + 1)
 
         def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:
             result = self.scores_of(values, positions, queries, threshold)
@@ -179,10 +179,11 @@ class ThreadBatch:
 
     def _read_vectors_soon(self, parts: Sequence[int]) -> None:
         """Ask the system to read the vectors of consecutive parts of the codes."""
-        vectors, of_part = self._vectors, self._codes.store.store.bounds
+        vectors, of_part = self._vectors, self._codes.store.bounds
         first, end = of_part(parts[0])[0], of_part(parts[-1])[1]
-        end = min(end, first + AHEAD_BYTES // (vectors.dims * vectors.dtype.itemsize))
-        vectors.read_soon(range(first // vectors.part_rows, -(-end // vectors.part_rows)))
+        most = AHEAD_BYTES // (vectors.dims * vectors.dtype.itemsize)
+        ahead = vectors.parts_of(np.array([first, min(end, first + most) - 1])).tolist()
+        vectors.read_soon(range(ahead[0], ahead[-1] + 1))
 
     @property
     def scanner(self) -> Scanner:

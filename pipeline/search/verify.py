@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float32
+from mercore.pipeline.arrays import Float32, float32_below
 from mercore.pipeline.kernels.decimals import decimal_score, tie_at
-from mercore.pipeline.search.answers import ExactAnswers, float32_below, merge_answers
+from mercore.pipeline.search.answers import ExactAnswers, merge_answers
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.fetch import fetch
 from mercore.pipeline.search.rerank import scores_of_lists

@@ -42,7 +42,10 @@ class RowLookup:
         if not self._column.blocks or not len(rows):
             return
         part = rows // self._column.part_rows
-        starts, request_bytes = part_starts(part), store.location.request_bytes
+        starts, request_bytes = (
+            np.flatnonzero(np.diff(part, prepend=-1)),
+            store.location.request_bytes,
+        )
         inside = rows - part * self._column.part_rows
         self._at, ranges = _ranges(self._column, inside, starts, request_bytes)
         for number, chosen in zip(part[starts].tolist(), ranges, strict=True):
@@ -89,11 +92,6 @@ class RowLookup:
                     return False
                 done = end
         return True
-
-
-def part_starts(parts: Ids) -> Ids:
-    """Return the places in ascending parts, int64[p], at which a new one begins."""
-    return np.flatnonzero(np.diff(parts, prepend=-1))
 
 
 def _ranges(

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -26,8 +27,11 @@ from mercore.jobs.cluster.sort_orders import sort_orders
 from mercore.jobs.cluster.tasks import DaskWorkers
 from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.pipeline.orders.build import Run
+from mercore.pipeline.topk import TopK
 from mercore.stores.errors import NotFoundError
+from mercore.stores.selection import RangeSelection
 from tests.commands.test_faults import DAMAGES, damaged
+from tests.jobs.cluster.test_search_parts import check_selected, random_rows
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.running import (
     Cluster,
@@ -127,6 +131,13 @@ def test_three_workers_answer_as_threads_do(
     expected = answers(folder, tmp_path / "threads", name, "--threads", 2)
     assert answers(folder, tmp_path / "workers", name, "--scheduler", cluster.address) == expected
     assert len(expected) == 1 + (name not in list(SEARCHES)[:6])  # a certificate
+
+
+@pytest.mark.parametrize("codes", ["aska", "kpca-lsh", "kpca-pq", "kpca-bound", None])
+def test_workers_search_selected_rows(codes: str | None, folder: Path, cluster: Cluster) -> None:
+    with Client(cluster.address) as client:
+        for selection in (RangeSelection(700, 2000), random_rows(ROWS)):
+            check_selected(DaskWorkers(client), folder, codes, selection)
 
 
 def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
@@ -374,7 +385,7 @@ def test_a_worker_that_finds_no_file_is_named_and_no_plugin_stays(
     def search(workers: DaskWorkers) -> None:
         stores = WorkerPaths(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
         with searching(workers, stores, SearchSize(QUERIES, QUERIES)) as executor:
-            executor.batch(queries).nearest(3)
+            executor.batch(queries).score_every_row(partial(TopK, QUERIES, 3, np.float64))
 
     fails: dict[str, Callable[[DaskWorkers], None]] = {
         "search": search,

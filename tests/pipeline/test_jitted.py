@@ -19,7 +19,7 @@ from mercore.pipeline.kernels import pair_sums_numba, terms_numba
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one
 from mercore.pipeline.simd.aligned import in_panels
-from mercore.pipeline.topk import TopK, merge, top_k_of
+from mercore.pipeline.topk import TopK, top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests.independent import reference
 from tests.support.cases import loop_over
@@ -242,7 +242,7 @@ def test_rows_enter_a_list_only_if_they_reach_its_least_score(k: int, values: in
             insert(lists.scores, lists.ids, 0, scores[row], int(row))
         near = np.flatnonzero(scores >= least)
         best, true = reference.top_k(scores[None, near], min(k, len(near)))
-        merged = merge([lists])
+        merged = TopK.merge([lists])
         np.testing.assert_array_equal(merged.scores[0, : len(near)], best[0])
         np.testing.assert_array_equal(merged.ids[0, : len(near)], near[true[0]])
         assert (merged.ids[0, len(near) :] == -1).all()

@@ -21,7 +21,7 @@ from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.encoder import BoundEncoder, draw_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.scanner import Scanner
-from mercore.pipeline.search.batch_search import SearchSettings
+from mercore.pipeline.search.batch_search import SearchSettings, answer
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
@@ -113,7 +113,10 @@ class Measurement:
             kernel=self.kernel, threads=self.settings.threads, vectors=vectors
         )
         with threadpool_limits(1):
-            found = [executor.batch(values).nearest(self._width) for values in self._batches()]
+            found = [
+                answer(executor.batch(values), None, self._width, None)
+                for values in self._batches()
+            ]
         for each in found:
             each.ids = vectors.stored(each.ids)
         return self._joined(found)

@@ -1,6 +1,7 @@
 """The bounded sample that a report measures: runs of rows of the vectors, and their codes."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,25 +24,30 @@ Ids = NDArray[np.int64]
 class SampledVectors(WrappedVectors):
     """Runs of ``size`` rows that follow one another; a part is a run, and the last may be shorter.
 
-    ``starts`` are the first rows of the runs in the store.
+    ``runs`` are the first rows of the runs in the store.
     """
 
-    def __init__(self, vectors: Vectors, starts: Ids, size: int) -> None:
+    def __init__(self, vectors: Vectors, runs: Ids, size: int) -> None:
         super().__init__(vectors)
-        self.starts, self.part_rows = starts, size
-        self.rows = size * (len(starts) - 1) + min(size, vectors.rows - int(starts[-1]))
+        self.runs, self.part_rows = runs, size
+        self.rows = size * (len(runs) - 1) + min(size, vectors.rows - int(runs[-1]))
         self.dropped, self.history = np.empty(0, np.int64), ()
+
+    @cached_property
+    def starts(self) -> Ids:
+        """The first row of each run in the sample, and the number of rows."""
+        return np.append(np.arange(0, self.rows, self.part_rows), self.rows)
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a run, dtype[rows of the run, d]."""
         first, last = self.bounds(part)
-        start = int(self.starts[part])
+        start = int(self.runs[part])
         stop = start + last - first
         return np.concatenate([rows for _, rows in blocks(self.vectors, start, stop, last - first)])
 
     def stored(self, rows: Ids) -> Ids:
         """Map row numbers of the sample to row numbers of the store; −1 stays −1."""
-        return np.where(rows < 0, -1, self.starts[rows // self.part_rows] + rows % self.part_rows)
+        return np.where(rows < 0, -1, self.runs[rows // self.part_rows] + rows % self.part_rows)
 
 
 class CodeSample(NamedTuple):
@@ -52,12 +58,12 @@ class CodeSample(NamedTuple):
 
     def vectors(self, codes: CodeStore, vectors: Vectors) -> SampledVectors:
         """Return the vectors of the sampled codes."""
-        starts = np.array([codes.store.bounds(part)[0] for part in self.parts], np.int64)
-        return SampledVectors(vectors, starts, self.size)
+        runs = np.array([codes.bounds(part)[0] for part in self.parts], np.int64)
+        return SampledVectors(vectors, runs, self.size)
 
     def rows(self, codes: CodeStore) -> int:
         """Return the number of rows."""
-        bounds = map(codes.store.bounds, self.parts)
+        bounds = map(codes.bounds, self.parts)
         return sum(min(self.size, last - first) for first, last in bounds)
 
 

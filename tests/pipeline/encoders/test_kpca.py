@@ -21,7 +21,7 @@ from mercore.pipeline.encoders.kpca import (
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
@@ -276,7 +276,7 @@ def test_the_score_is_the_share_of_bits_that_agree(bits: int, rows: NDArray[Any]
     codes = encoder.encode(rows)
     best = TopK(4, 300, np.float32)
     encoder.scanner(rows[:4]).scan(codes, 0, best)
-    best = merge([best])
+    best = TopK.merge([best])
     unpacked = np.unpackbits(codes["code"], axis=1, bitorder="little")[:, :bits]
     differing = (unpacked[:4, None] != unpacked[None]).sum(axis=2)
     scores, ids = reference.top_k(1 - differing / bits, 300)

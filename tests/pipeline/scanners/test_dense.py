@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.dense import DenseScanner, float32_rows
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.strategies import steady
@@ -37,7 +37,7 @@ def scanned(
     best = TopK(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"point": rows[first:last]}, 1000 + first, best)
-    return merge([best])
+    return TopK.merge([best])
 
 
 def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
@@ -101,7 +101,7 @@ def test_threads_share_a_scanner(nq: int) -> None:
         lists = list(
             pool.map(lambda share: scanned(scanner, rows, bounds[share::4], nq, 30), range(4))
         )
-    check(merge(lists), points, rows)
+    check(TopK.merge(lists), points, rows)
 
 
 @compiled

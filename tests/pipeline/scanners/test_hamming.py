@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.hamming import HammingScanner, whole_words
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.cases import loop_over
@@ -39,7 +39,7 @@ def scanned(
     best = TopK(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"code": codes[first:last]}, 1000 + first, best)
-    return merge([best])
+    return TopK.merge([best])
 
 
 def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
@@ -122,7 +122,7 @@ def test_threads_share_a_scanner(nq: int) -> None:
         lists = list(
             pool.map(lambda share: scanned(scanner, codes, bounds[share::4], nq, 30), range(4))
         )
-    check(merge(lists), queries, codes, 300)
+    check(TopK.merge(lists), queries, codes, 300)
 
 
 @compiled

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.scanners import pq
 from mercore.pipeline.scanners.pq import One, PqScanner
 from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
 from tests.independent import reference
 from tests.support.cases import loop_over
@@ -68,7 +68,7 @@ def scanned(codes: Codes, tables: Tables, k: int, parts: int = 1) -> TopK:
     scanner, best = PqScanner(tables), TopK(tables.shape[2], k, np.float32)
     for first, last in parts_of(len(codes), parts):
         scanner.scan({"code": codes[first:last]}, first, best)
-    return merge([best])
+    return TopK.merge([best])
 
 
 def parts_of(n: int, parts: int) -> Iterator[tuple[int, int]]:
@@ -197,7 +197,7 @@ def test_parts_may_come_in_any_order_and_threads_share_a_scanner() -> None:
         return best
 
     with ThreadPoolExecutor(4) as pool:
-        found = merge(list(pool.map(work, range(4))))
+        found = TopK.merge(list(pool.map(work, range(4))))
     same(found, scanned(codes, tables, 30))
     backwards = TopK(67, 30, np.float32)
     for first, last in reversed(parts):

@@ -23,7 +23,7 @@ from mercore.pipeline.scanners.sparse_filter_numba import (
 )
 from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.simd.bytes import COLUMNS
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from tests.independent import reference
 from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
@@ -93,7 +93,7 @@ def scanned(
             scanner.scan(
                 {name: values[first:last] for name, values in columns.items()}, int(first), best
             )
-    return merge([best])
+    return TopK.merge([best])
 
 
 def same(found: TopK, expected: TopK) -> None:

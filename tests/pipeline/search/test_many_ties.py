@@ -62,9 +62,9 @@ def test_only_queries_that_rows_tie_for_are_asked_again() -> None:
     rows[100:2100] = queries[7]
     asked = []
 
-    def counted(vectors: Any, batch: Any, parts: Any, k: int, **options: Any) -> Any:
-        asked.append((len(batch.prepared), k))
-        return searched(vectors, batch, parts, k, **options)
+    def counted(vectors: Any, batch: Any, parts: Any, new: Any, **options: Any) -> Any:
+        asked.append(new().ids.shape)
+        return searched(vectors, batch, parts, new, **options)
 
     searched = exhaustive.search_parts
     with patch.object(exhaustive, "search_parts", counted):

@@ -1,0 +1,163 @@
+"""Selections: the rows of a store that take part in a search.
+
+A selection renumbers. Its rows are 0, 1, 2 … in the order of the store, and a search runs in these
+numbers from the first part to the last merge. At its end numbers become rows, and then ids. So ties
+go to the lower row, and k rows are found where k rows take part.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Positions = slice | NDArray[np.intp]
+WORD = 64  # rows per word of bits
+
+
+class Selection(ABC):
+    """The rows of a store that take part in a search; a row beyond the store takes no part.
+
+    ``nbytes`` is the memory that the selection takes, and ``copies`` says that the selected rows of
+    a part are a copy of them. A selection is sent to each worker of a cluster once, so it is small
+    when it is pickled: bits, or the path of a file.
+    """
+
+    nbytes: int = 0
+    copies: bool = False
+
+    @abstractmethod
+    def rank(self, rows: Ids) -> Ids:
+        """Return the number of selected rows before each row; ``rows`` ≥ 0 may lie beyond."""
+
+    @abstractmethod
+    def positions(self, first: int, stop: int) -> Positions:
+        """Return the selected ones of the rows [first, stop), counted from ``first``, ascending."""
+
+    @abstractmethod
+    def rows_of(self, numbers: Ids) -> Ids:
+        """Return the row of each number; −1 stays −1."""
+
+    @abstractmethod
+    def numbers_of(self, rows: Ids) -> Ids:
+        """Return the number of each row, −1 for a row that is not selected, and for row −1."""
+
+
+class RangeSelection(Selection):
+    """The rows [start, stop): all rows, the first rows of a store, or others that follow."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+
+    def rank(self, rows: Ids) -> Ids:
+        """Return the number of selected rows before each row."""
+        return np.clip(rows, self.start, self.stop) - self.start
+
+    def positions(self, first: int, stop: int) -> slice:
+        """Return the selected ones of the rows [first, stop)."""
+        return slice(max(self.start - first, 0), max(min(self.stop, stop) - first, 0))
+
+    def rows_of(self, numbers: Ids) -> Ids:
+        """Return the row of each number."""
+        return np.where(numbers < 0, -1, numbers + self.start)
+
+    def numbers_of(self, rows: Ids) -> Ids:
+        """Return the number of each row, −1 for a row that is not selected."""
+        return np.where((rows < self.start) | (rows >= self.stop), -1, rows - self.start)
+
+
+class BitSelection(Selection):
+    """The rows whose bit is set; it takes 1 to 2 bits of memory per row.
+
+    Parameters
+    ----------
+    bits : uint8[⌈n / 8⌉], as ``np.packbits(mask, bitorder="little")`` returns them for bool[n]
+    """
+
+    copies = True
+
+    def __init__(self, bits: NDArray[np.uint8]) -> None:
+        padded = np.zeros((len(bits) // 8 + 1) * 8, np.uint8)  # whole words; the last byte is 0
+        padded[: len(bits)] = bits
+        self._words = padded.view("<u8")
+        before = np.cumsum(np.bitwise_count(self._words), dtype=np.int64)
+        count = int(before[-1])
+        before -= np.bitwise_count(self._words)
+        self._before = before.astype(np.uint32 if count < 1 << 32 else np.int64)
+        self.nbytes = self._words.nbytes + self._before.nbytes
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[NDArray[np.uint8]]]:
+        return BitSelection, (self._words.view(np.uint8)[:-1],)
+
+    def rank(self, rows: Ids) -> Ids:
+        """Return the number of selected rows before each row."""
+        rows = np.minimum(rows, self._beyond)
+        words, bit = rows // WORD, (rows % WORD).astype(np.uint64)
+        lower = self._words[words] & ((np.uint64(1) << bit) - np.uint64(1))
+        return np.asarray(self._before[words].astype(np.int64) + np.bitwise_count(lower))
+
+    def positions(self, first: int, stop: int) -> NDArray[np.intp]:
+        """Return the selected ones of the rows [first, stop)."""
+        words = self._words[first // WORD : -(-stop // WORD)].view(np.uint8)
+        bits = np.unpackbits(words, bitorder="little")
+        return np.flatnonzero(bits[first % WORD :][: stop - first])
+
+    def rows_of(self, numbers: Ids) -> Ids:
+        """Return the row of each number."""
+        # as numbers of one dtype: else all of the words would be copied
+        some = np.maximum(numbers, 0).astype(self._before.dtype)
+        words = np.searchsorted(self._before, some, side="right") - 1
+        bits, rows = self._words[words], words * WORD
+        left = (some - self._before[words]).astype(np.int64)  # set bits before the wanted one
+        for width in (32, 16, 8, 4, 2, 1):
+            lower = np.bitwise_count(bits & np.uint64((1 << width) - 1))
+            above = left >= lower
+            left -= np.where(above, lower, 0)
+            rows += np.where(above, width, 0)
+            bits = np.where(above, bits >> np.uint64(width), bits)
+        return np.where(numbers < 0, -1, rows)
+
+    def numbers_of(self, rows: Ids) -> Ids:
+        """Return the number of each row, −1 for a row that is not selected."""
+        inside = np.clip(rows, 0, self._beyond)
+        set_bits = self._words[inside // WORD] >> (inside % WORD).astype(np.uint64) & np.uint64(1)
+        return np.where((rows >= 0) & (set_bits > 0), self.rank(inside), -1)
+
+    @property
+    def _beyond(self) -> int:
+        """The last row that has a bit, which is not set."""
+        return WORD * len(self._words) - 1
+
+
+class SelectedParts:
+    """The parts of a store that hold selected rows, numbered 0, 1, 2 …, in numbers of a selection.
+
+    ``stored`` int64[parts] are their numbers in the store. ``starts`` int64[parts + 1] are the
+    number of the first selected row of each, and the number of all.
+
+    Parameters
+    ----------
+    starts : int64, the first row of each part of the store, and the number of its rows
+    """
+
+    def __init__(self, selection: Selection, starts: Ids) -> None:
+        self._selection, self._store_starts = selection, starts
+        ranks = selection.rank(starts)
+        self.stored: Ids = np.flatnonzero(np.diff(ranks))
+        self.starts: Ids = np.append(ranks[self.stored], ranks[-1])
+
+    def positions(self, part: int) -> Positions:
+        """Return the selected rows of a part; of a part with all its rows this copies nothing."""
+        first, stop = self._store_starts[self.stored[part] :][:2].tolist()
+        if self.starts[part + 1] - self.starts[part] == stop - first:
+            return slice(None)
+        return self._selection.positions(first, stop)
+
+
+def select_rows(values: NDArray[Any], positions: Positions) -> NDArray[Any]:
+    """Return the rows of a part at some positions: a view if these are a slice."""
+    if isinstance(positions, slice):
+        return values[positions]
+    return np.take(values, positions, axis=0)  # many times as fast as an index

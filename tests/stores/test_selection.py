@@ -1,0 +1,85 @@
+"""Selections against arrays of row numbers: ranks, rows, numbers, and the positions in parts."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mercore.stores.selection import (
+    BitSelection,
+    RangeSelection,
+    SelectedParts,
+    Selection,
+    select_rows,
+)
+from tests.support.cases import loop_over
+
+BEYOND = 300  # rows behind the last that has a bit
+
+
+def mask_of(rows: int, share: float) -> NDArray[np.bool_]:
+    return np.random.default_rng(rows).random(rows) < share
+
+
+def bits_of(mask: NDArray[np.bool_]) -> BitSelection:
+    return BitSelection(np.packbits(mask, bitorder="little"))
+
+
+def check(selection: Selection, selected: NDArray[np.int64], rows: int) -> None:
+    every, rng = np.arange(rows + BEYOND), np.random.default_rng(0)
+    numbers = np.full(rows + BEYOND + 1, -1)
+    numbers[selected + 1] = np.arange(len(selected))
+    np.testing.assert_array_equal(selection.rank(every), np.searchsorted(selected, every))
+    np.testing.assert_array_equal(selection.numbers_of(np.append(-1, every)), numbers)
+    np.testing.assert_array_equal(
+        selection.rows_of(np.arange(-1, len(selected))), np.append(-1, selected)
+    )
+    for first, stop in np.sort(rng.integers(0, rows + 1, (20, 2)), axis=1).tolist():
+        inside = selected[(selected >= first) & (selected < stop)]
+        found = select_rows(np.arange(first, stop), selection.positions(first, stop))
+        np.testing.assert_array_equal(found, inside)
+
+
+@loop_over("share", [0.0, 0.01, 0.5, 1.0])
+@loop_over("rows", [1, 7, 8, 63, 64, 65, 128, 1001])
+def test_bits_are_the_rows_that_they_name(rows: int, share: float) -> None:
+    mask = mask_of(rows, share)
+    selection = bits_of(mask)
+    check(selection, np.flatnonzero(mask), rows)
+    sent = copy.copy(copy.copy(selection))  # as pickle does it
+    check(sent, np.flatnonzero(mask), rows)
+    assert len(pickle.dumps(sent)) < rows / 8 + 250
+
+
+@loop_over(("start", "stop"), [(0, 500), (0, 1), (17, 400), (499, 500), (30, 30)])
+def test_ranges_are_the_rows_that_they_name(start: int, stop: int) -> None:
+    check(RangeSelection(start, stop), np.arange(start, stop), 500)
+
+
+def test_bits_take_less_than_two_bits_of_memory_per_row() -> None:
+    assert bits_of(mask_of(100_000, 0.3)).nbytes * 8 < 1.6 * 100_000
+
+
+@loop_over("share", [0.0, 0.002, 0.1, 1.0])
+@loop_over("starts", [[0, 64, 128, 192, 250], [0, 1, 200, 250], [0, 250]])
+def test_parts_without_a_selected_row_are_left_out(starts: list[int], share: float) -> None:
+    mask, values = mask_of(250, share), np.arange(250)
+    parts = SelectedParts(bits_of(mask), np.array(starts))
+    found: list[Any] = [np.empty(0)]
+    for part, stored in enumerate(parts.stored.tolist()):
+        of_part = values[starts[stored] : starts[stored + 1]]
+        rows = select_rows(of_part, parts.positions(part))
+        assert len(rows) == parts.starts[part + 1] - parts.starts[part] > 0
+        assert (len(rows) == len(of_part)) == np.shares_memory(rows, of_part)
+        found.append(rows)
+    np.testing.assert_array_equal(np.concatenate(found), np.flatnonzero(mask))
+
+
+@pytest.mark.parametrize("selection", [RangeSelection(3, 40), bits_of(np.arange(64) % 3 == 0)])
+def test_a_range_is_a_view_and_bits_are_a_copy(selection: Selection) -> None:
+    values = np.arange(64)
+    rows = select_rows(values, selection.positions(0, 64))
+    assert np.shares_memory(rows, values) == (not selection.copies)
