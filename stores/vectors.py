@@ -82,7 +82,8 @@ class Vectors(ABC):
     None for all. ``dropped`` are the source rows that ingest dropped, int64, ascending.
     ``history`` are the earlier states of vectors that have grown, oldest first.
     ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
-    reading a part takes beyond its rows.
+    reading a part takes beyond its rows. ``requests`` is the number of parts to read rows from at
+    the same time, whatever the number of threads.
     """
 
     rows: int
@@ -96,6 +97,7 @@ class Vectors(ABC):
     history: tuple[State, ...] = ()
     open_bytes: int = 0
     read_bytes: int = 0
+    requests: int = 1
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -166,6 +168,11 @@ class Lookup:
         ends = np.searchsorted(rows, vectors.starts[parts + 1])
         self.places = [slice(*each) for each in pairwise([0, *ends.tolist()])]
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the parts."""
+        return list(range(len(self.parts)))
+
     def read(self, number: int) -> NDArray[Any]:
         """Return the rows that ``parts[number]`` holds, dtype[p, d], each checked.
 
@@ -209,6 +216,7 @@ class WrappedVectors(Vectors):
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
         self.selection, self.history = vectors.selection, vectors.history
         self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes
+        self.requests = vectors.requests
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -369,19 +377,16 @@ def blocks(
 
 
 def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the named rows, dtype[len(rows), d], in their order, reading each part once.
+    """Return the named rows, dtype[len(rows), d], in their order.
 
     Parameters
     ----------
     rows : int64[p], any order, repeats allowed
     """
-    out = np.empty((len(rows), vectors.dims), vectors.dtype)
-    order = np.argsort(rows, kind="stable")
-    ascending = rows[order]
-    for part in vectors.parts_of(ascending).tolist():
-        first, last = vectors.bounds(part)
-        of_part = order[slice(*np.searchsorted(ascending, [first, last]))]
-        out[of_part] = vectors.read_part(part)[rows[of_part] - first]
+    out, order = np.empty((len(rows), vectors.dims), vectors.dtype), np.argsort(rows, kind="stable")
+    lookup = vectors.look_up(rows[order])
+    for number, place in enumerate(lookup.places):
+        out[order[place]] = lookup.read(number)
     return out
 
 
@@ -430,6 +435,7 @@ class VectorStore(Vectors):
         self.where = store.where
         self.fingerprint = store.header.spec_digest
         self.part_rows = store.layout.part_rows
+        self.requests = store.location.requests
         self._receipts: dict[int, Receipt] = {}  # read when they are needed: there may be 30 000
         grown_from = store.layout.grown_from
         dropped = dropped_rows(store.read_model(), len(grown_from) + 1)

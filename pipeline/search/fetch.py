@@ -1,4 +1,4 @@
-"""Fetch named rows of a vector store: each part that holds one is read once."""
+"""Fetch named rows of a vector store: the blocks or the parts that hold them are read once."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,18 +21,13 @@ def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
     ----------
     rows : int64[p], ascending
     """
-    out = np.empty((len(rows), vectors.dims), vectors.dtype)
+    out, lookup = np.empty((len(rows), vectors.dims), vectors.dtype), vectors.look_up(rows)
 
-    def work(parts: Iterator[int]) -> None:
-        for part in parts:
-            first, last = vectors.bounds(part)
-            wanted = slice(*np.searchsorted(rows, [first, last]))
-            # mode="clip": otherwise numpy copies the output to a buffer
-            np.take(
-                vectors.read_part(part), rows[wanted] - first, axis=0, out=out[wanted], mode="clip"
-            )
+    def work(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            out[lookup.places[number]] = lookup.read(number)
 
-    over_parts(vectors.parts_of(rows).tolist(), threads, work)
+    over_parts(lookup.numbers, max(threads, vectors.requests), work)
     return out
 
 

@@ -79,8 +79,8 @@ def scores_of_pairs(
 ) -> Float64:
     """Return the true scores of pairs, float64[p].
 
-    Each part of the vector store that holds one of the rows is read once, and scored before the
-    next.
+    The blocks or the part of the vector store that hold rows of a part are read once, and scored
+    before the next.
 
     Parameters
     ----------
@@ -90,23 +90,23 @@ def scores_of_pairs(
         out by its float32 score, whose error is proven.
     """
     rows, queries = pairs
-    scores = np.full(len(rows), -np.inf)
-    order = np.argsort(rows)  # pairs of a row may come in any order
-    ascending = rows[order]
-    ends = np.searchsorted(ascending, vectors.starts)
+    scores, order = np.full(len(rows), -np.inf), np.argsort(rows)  # pairs of a row in any order
+    distinct, positions = _distinct(rows[order])
+    lookup = vectors.look_up(distinct)
+    ends = np.searchsorted(positions, [0, *(place.stop for place in lookup.places)])
 
-    def work(parts: Iterator[int]) -> None:
+    def work(numbers: Iterator[int]) -> None:
         best = None if k is None else TopKPrefilter(prepared, k)
-        for part in parts:
-            first, here = vectors.bounds(part)[0], slice(ends[part], ends[part + 1])
-            values, places = vectors.read_part(part), order[here]
-            pairs = ascending[here] - first, queries[places]
+        for number in numbers:
+            place, here = lookup.places[number], slice(ends[number], ends[number + 1])
+            values, places = lookup.read(number), order[here]
+            pairs = positions[here] - place.start, queries[places]
             if best is not None:
-                kept = best.possible(values, pairs, first)
+                kept = best.possible(values, pairs, place.start)
                 places, pairs = places[kept], (pairs[0][kept], pairs[1][kept])
-            scores[places] = _exact(prepared, values, pairs, first)
+            scores[places] = _exact(prepared, values, pairs, distinct[place])
 
-    over_parts(np.flatnonzero(np.diff(ends)).tolist(), threads, work)
+    over_parts(lookup.numbers, max(threads, vectors.requests), work)
     return scores
 
 
@@ -122,7 +122,7 @@ class TopKPrefilter:
 
         Parameters
         ----------
-        values : dtype[n, d], raw rows; the first of them has the number ``first``
+        values : dtype[n, d], raw rows; ids of theirs begin with ``first``
         pairs : positions in ``values``, ascending, and queries
         """
         prefilter, (rows, queries) = self._prepared.prefilter, pairs
@@ -206,23 +206,23 @@ def _reaching(
 
 
 def _exact(
-    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0
+    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], numbers: Ids | None = None
 ) -> Float64:
     """Return the float64 scores of pairs, rows ascending, float64[p].
 
-    ``first`` is the row number of values[0].
+    ``numbers`` are those of the rows ``values`` in the store.
     """
     rows, queries = pairs
     scores, size = np.empty(len(rows)), max(1, EXACT_BYTES // (8 * values.shape[1]))
     for start in range(0, len(rows), size):
         step = slice(start, start + size)
         distinct, positions = _distinct(rows[step])
-        block = _prepare_rows(prepared.kernel, values, distinct, first)
+        block = _prepare_rows(prepared.kernel, values, distinct, numbers)
         scores[step] = prepared.kernel.exact_pairs(block, prepared.values, positions, queries[step])
     return scores
 
 
-def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, first: int) -> Float64:
+def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, numbers: Ids | None) -> Float64:
     """Return some rows, prepared by the kernel.
 
     An error names the row by its number in the store.
@@ -231,7 +231,8 @@ def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, first: int) -
         return kernel.prepare(values[rows])
     except InputError:
         for row in rows.tolist():
-            kernel.prepare(values[row : row + 1], first=first + row)
+            number = row if numbers is None else int(numbers[row])
+            kernel.prepare(values[row : row + 1], first=number)
         raise
 
 

@@ -32,6 +32,7 @@ class LocalLocation:
 
     path: Path
     request_bytes: ClassVar[int] = 16 << 10
+    requests: ClassVar[int] = 1
 
     def __str__(self) -> str:
         """Return the path."""

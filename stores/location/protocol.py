@@ -22,6 +22,10 @@ class Location(Protocol):
     def request_bytes(self) -> int:
         """Bytes that take as long to read as one more request takes."""
 
+    @property
+    def requests(self) -> int:
+        """Requests that are faster side by side than one after another."""
+
     def __truediv__(self, key: str) -> "Location":
         """Return the location of a key below this one."""
 

@@ -47,6 +47,7 @@ class S3Location:
     url: str
     key: str
     request_bytes: ClassVar[int] = 1 << 20
+    requests: ClassVar[int] = CONNECTIONS
 
     def __str__(self) -> str:
         """Return the URL."""
