@@ -14,6 +14,7 @@ from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
 from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
 from mercore.jobs.face.parameters import (
     Batch,
+    CheckAll,
     ChosenTransform,
     Claims,
     Codes,
@@ -344,6 +345,7 @@ def search(
         ),
     ] = False,
     relaxed: Annotated[float | None, Param(metavar="P")] = None,
+    check_all: CheckAll = False,
     neighbours: Annotated[int | None, Param(metavar="B")] = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
@@ -405,6 +407,7 @@ def search(
         rerank=rerank,
         exact=exact,
         relaxed=relaxed,
+        check_all=check_all,
         neighbours=neighbours,
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
@@ -440,6 +443,7 @@ def verify(
     k: int | None = None,
     hits_format: HitsFormat = None,
     batch: Batch = None,
+    check_all: CheckAll = False,
     threads: Threads = None,
     processes: Processes = None,
     scheduler: Scheduler = None,
@@ -479,6 +483,7 @@ def verify(
         hits_format=hits_format,
         k=k,
         batch=batch,
+        check_all=check_all,
         execution=execution_options(threads, processes, scheduler, memory),
     )
     arguments = (file_path(vectors), plain_path(queries), plain_path(hits))

@@ -273,7 +273,6 @@ class ClusterBatch:
         scored = self._results(
             ThreadBatch.scores, [(rows[share], self._short(queries[share]), k) for share in shares]
         )
-        self._remember_parts_of(rows[order])
         scores = np.empty(len(rows))
         scores[order] = np.concatenate([np.empty(0), *scored])
         return scores
@@ -309,8 +308,6 @@ class ClusterBatch:
             scored = self._results(
                 ThreadBatch.scores_of, calls, [workers[number] for number in used]
             )
-            for number in used:
-                self._remember_parts_of(shares[number])
             result = np.empty(len(positions))
             result[order] = np.concatenate([np.empty(0), *scored])
             return result
@@ -367,8 +364,3 @@ class ClusterBatch:
     def _short(self, queries: Ids) -> NDArray[Any]:
         """Return numbers of queries in as few bytes as possible: they are sent to workers."""
         return queries.astype(np.min_scalar_type(len(self.queries)))
-
-    def _remember_parts_of(self, rows: Ids) -> None:
-        """Remember the parts of ascending rows as read, and so checked."""
-        assert self.executor.vectors is not None
-        self.executor.checked_vectors.update(self.executor.vectors.parts_of(rows).tolist())

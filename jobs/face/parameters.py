@@ -62,6 +62,9 @@ Compressor = Annotated[
     Param("Compress the columns: none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level."),
 ]
 Force = Annotated[bool, Param("Replace files that exist.")]
+CheckAll = Annotated[
+    bool, Param("Also read the bytes of the stores on which no answer rests, and check them.")
+]
 
 KERNEL = Param(
     "The kernel, or the FILE.py of a custom one.", type=KernelName(), values=KERNEL_BLOCK

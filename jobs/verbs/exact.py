@@ -60,10 +60,12 @@ class ExactTask(SearchTask):
     """A search for the true neighbours, by bounds if ``codes`` are given.
 
     ``relaxed`` is the share of near pairs for which bounds hold; None means all pairs.
+    ``check_all`` says that bytes are checked too on which no answer rests.
     """
 
     vectors: Vectors
     relaxed: float | None = None
+    check_all: bool = False
 
     @property
     def relaxation(self) -> Relaxation | None:
@@ -185,6 +187,7 @@ def open_exact(
         out=options.out,
         hits_format=options.hits_format,
         relaxed=options.relaxed,
+        check_all=options.check_all,
     )
     return fit_exact(task, batch=options.batch)
 
@@ -208,7 +211,7 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
     LeaseError
         If the lease is lost: before the next batch is kept.
     IntegrityError
-        If a store is damaged, also in parts that no query needed.
+        If a byte that was read is damaged.
     """
     kept = _kept_answers(task, out) if out else None
     nq, answers = task.queries.shape[0], []
@@ -234,7 +237,8 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
         for proved in in_order(batches, answer, exact.executor.concurrent_batches):
             answers.append(proved)
             advance(len(proved.ids))
-        exact.executor.check_rest()
+        if task.check_all:
+            exact.executor.check_rest()
     if lease:
         lease.check()  # the hits are written next
     return concatenate_answers(answers)

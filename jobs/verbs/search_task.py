@@ -43,6 +43,7 @@ class SearchOptions(VerbOptions):
     rerank: int | None = None
     exact: bool = False
     relaxed: float | None = None
+    check_all: bool = False
     neighbours: int | None = None
     vectors: str | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
@@ -57,6 +58,9 @@ class SearchOptions(VerbOptions):
         if not self.out:
             unused = {"hits_format": self.hits_format, "force": self.force or None}
             refuse_unused(f"without {option('out')} no file is written", **unused)
+        if not self.with_bounds:
+            unused = {"check_all": self.check_all or None}
+            refuse_unused(f"it checks what {option('exact')} leaves unread", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))

@@ -41,6 +41,7 @@ class VerifyOptions(VerbOptions):
     hits_format: str | None = None
     k: int | None = None
     batch: int | None = None
+    check_all: bool = False
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
 
     def check(self) -> None:
@@ -115,7 +116,8 @@ class VerifyTask:
                     refutation = _refutation(verdicts, query, claimed, better[query], scores[query])
                     yield {"query": start + query, "verdict": word} | refutation
                 advance(len(better))
-            search.executor.check_rest()
+            if task.check_all:
+                search.executor.check_rest()
 
 
 def open_verify(
@@ -159,6 +161,7 @@ def open_verify(
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,
+        check_all=options.check_all,
     )
     return VerifyTask(
         search=fit_exact(search, batch=options.batch),

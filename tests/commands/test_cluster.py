@@ -228,7 +228,7 @@ def test_a_wrong_byte_that_no_query_needs_is_found_too(
     folder: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "one.npy", np.load(folder / "queries.npy")[:1])
-    words = (f"search {folder}/kpca-bound {tmp_path}/one.npy -k 1 --exact --json",)
+    words = (f"search {folder}/kpca-bound {tmp_path}/one.npy -k 1 --exact --check-all --json",)
     for part in range(0, 24, 5):
         with damaged(
             folder / f"vectors/vectors/c/{part}/0",

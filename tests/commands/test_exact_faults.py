@@ -1,5 +1,5 @@
-"""A wrong byte anywhere in bounds or vectors, needed or not, leaves no hits, no certificate and no
-verdict."""
+"""A wrong byte on which an answer rests leaves no hits, no certificate and no verdict; with
+``--check-all`` any wrong byte of bounds or vectors does."""
 
 import json
 import shutil
@@ -42,9 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def search(folder: Path, store: str = "bounds", *options: object) -> Outcome:
     """Search exactly into an empty folder; what is kept to resume is removed again."""
     out = folder / "out/hits.npz"
-    outcome = invoke(
-        f"search {folder}/{store} {folder}/queries.npy -k 3 --exact --out {out}", *options
-    )
+    words = f"search {folder}/{store} {folder}/queries.npy -k 3 --exact --check-all --out {out}"
+    outcome = invoke(words, *options)
     assert set(names_in(folder / "out")) <= {"hits.npz.parts"}, outcome
     shutil.rmtree(f"{out}.parts", ignore_errors=True)
     return outcome
@@ -58,7 +57,24 @@ def assert_names_part(outcome: Outcome, store: Path, part: int) -> None:
 
 def verify(folder: Path) -> Outcome:
     words = (f"verify {folder}/vectors {folder}/queries.npy {folder}/true.npz --kernel chi2",)
-    return invoke(*words, "--bounds", folder / "bounds")
+    return invoke(*words, "--check-all", "--bounds", folder / "bounds")
+
+
+def test_a_wrong_byte_that_is_not_read_changes_no_answer_and_check_finds_it(folder: Path) -> None:
+    words = f"search {folder}/bounds {folder}/queries.npy -k 3 --exact"
+    right, rng = succeed(words), np.random.default_rng(7)
+    refused = 0
+    for part in range(VECTOR_PARTS):
+        with damaged(folder / f"vectors/vectors/c/{part}/0", DAMAGES["a bit flipped"], rng):
+            outcome = invoke(words)
+            if outcome.code == 0:
+                assert outcome.out == right
+            else:
+                assert_names_part(outcome, folder / "vectors", part)
+                refused += 1
+            (fault,) = json.loads(invoke(f"check {folder}/vectors --json").out)["faults"]
+            assert f"{folder}/vectors: part {part}: " in fault
+    assert 0 < refused < VECTOR_PARTS
 
 
 def test_one_query_needs_few_parts_of_the_vectors(
@@ -142,7 +158,7 @@ def test_a_search_that_resumes_checks_every_byte_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, rng = folder / "out/hits.npz", np.random.default_rng(2)
-    words = (f"search {folder}/bounds {folder}/queries.npy -k 3 --exact --out {out}",)
+    words = (f"search {folder}/bounds {folder}/queries.npy -k 3 --exact --check-all --out {out}",)
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
