@@ -109,7 +109,7 @@ class MappedLookup(Lookup):
         self._map = vectors.linear_map
 
     def blocks(self, number: int) -> Float32 | None:
-        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
+        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
         raw = super().blocks(number)
         return None if raw is None else self._map.apply(raw)
 

@@ -23,6 +23,7 @@ from mercore.stores.selection import RangeSelection, SelectedParts, Selection, s
 from mercore.stores.spec import ABSENT, from_json
 
 KIND = "vectors"
+STEP_BYTES = 1 << 18  # of rows that are looked up at a time: they stay in the processor's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,44 +154,60 @@ class Vectors(ABC):
 
 
 class Lookup:
-    """Rows of vectors by their numbers, read part by part, by any number of threads.
+    """Rows of vectors by their numbers, read step by step, by any number of threads.
 
-    ``parts`` are the parts that hold one of the rows, ascending, and ``places`` the slices of the
-    rows that they hold. Complete parts are read, unless ``inner`` reads blocks of the same rows.
+    ``places`` are the slices of the rows that the steps read: those of a few parts, as many as are
+    worth the work on a step. Complete parts are read, unless ``inner`` reads blocks of the same
+    rows.
     """
 
     def __init__(
         self, vectors: Vectors, rows: NDArray[np.int64], inner: "Lookup | None" = None
     ) -> None:
         self.vectors, self.rows, self._inner = vectors, rows, inner
-        parts = vectors.parts_of(rows)
-        self.parts: list[int] = parts.tolist()
-        ends = np.searchsorted(rows, vectors.starts[parts + 1])
-        self.places = [slice(*each) for each in pairwise([0, *ends.tolist()])]
+        self._parts = vectors.parts_of(rows)
+        self._ends = np.searchsorted(rows, [0, *vectors.starts[self._parts + 1]])
+        step = self._ends[:-1] * vectors.dims * vectors.dtype.itemsize // STEP_BYTES
+        if vectors.requests > 1:  # parts are read side by side
+            step = np.arange(len(self._parts))
+        self._steps = [*np.flatnonzero(np.diff(step, prepend=-1)).tolist(), len(self._parts)]
+        self.places = [slice(*each) for each in pairwise(self._ends[self._steps].tolist())]
 
     @property
-    def numbers(self) -> list[int]:
-        """The numbers of the parts."""
-        return list(range(len(self.parts)))
+    def steps(self) -> list[int]:
+        """The numbers of the steps."""
+        return list(range(len(self.places)))
 
-    def read(self, number: int) -> NDArray[Any]:
-        """Return the rows that ``parts[number]`` holds, dtype[p, d], each checked.
+    def read(self, step: int) -> NDArray[Any]:
+        """Return the rows of a step, dtype[p, d], each checked.
 
         Raises
         ------
         IntegrityError
             If a byte of them differs from the one that was written.
         """
-        part, place = self.parts[number], self.places[number]
+        first, stop = self._steps[step : step + 2]
+        if stop - first == 1:
+            return self._of_part(first)
+        begin = int(self._ends[first])
+        shape = int(self._ends[stop]) - begin, self.vectors.dims
+        out: NDArray[Any] = np.empty(shape, self.vectors.dtype)
+        for number in range(first, stop):
+            out[self._ends[number] - begin : self._ends[number + 1] - begin] = self._of_part(number)
+        return out
+
+    def blocks(self, number: int) -> NDArray[Any] | None:
+        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
+        return None if self._inner is None else self._inner.blocks(number)
+
+    def _of_part(self, number: int) -> NDArray[Any]:
+        """Return the rows of a part; ``number`` counts the parts that hold one."""
+        part = int(self._parts[number])
         rows = None if self.vectors.holds(part) else self.blocks(number)
         if rows is not None:
             return rows
-        first, _ = self.vectors.bounds(part)
-        return np.take(self.vectors.read_part(part), self.rows[place] - first, axis=0)
-
-    def blocks(self, number: int) -> NDArray[Any] | None:
-        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
-        return None if self._inner is None else self._inner.blocks(number)
+        wanted = self.rows[self._ends[number] : self._ends[number + 1]] - self.vectors.starts[part]
+        return np.take(self.vectors.read_part(part), wanted, axis=0)
 
 
 class BlockLookup(Lookup):
@@ -202,8 +219,9 @@ class BlockLookup(Lookup):
         self._blocks = RowLookup(store.store, "vectors", rows, through.holds)
 
     def blocks(self, number: int) -> NDArray[Any] | None:
-        """Return the rows that ``parts[number]`` holds from blocks; None to read it whole."""
-        return self._blocks.read(self.places[number], self._store.receipt(self.parts[number]))
+        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
+        place = slice(int(self._ends[number]), int(self._ends[number + 1]))
+        return self._blocks.read(place, self._store.receipt(int(self._parts[number])))
 
 
 class WrappedVectors(Vectors):
@@ -385,8 +403,8 @@ def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
     """
     out, order = np.empty((len(rows), vectors.dims), vectors.dtype), np.argsort(rows, kind="stable")
     lookup = vectors.look_up(rows[order])
-    for number, place in enumerate(lookup.places):
-        out[order[place]] = lookup.read(number)
+    for step, place in enumerate(lookup.places):
+        out[order[place]] = lookup.read(step)
     return out
 
 

@@ -23,11 +23,11 @@ def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
     """
     out, lookup = np.empty((len(rows), vectors.dims), vectors.dtype), vectors.look_up(rows)
 
-    def work(numbers: Iterator[int]) -> None:
-        for number in numbers:
-            out[lookup.places[number]] = lookup.read(number)
+    def work(steps: Iterator[int]) -> None:
+        for step in steps:
+            out[lookup.places[step]] = lookup.read(step)
 
-    over_parts(lookup.numbers, max(threads, vectors.requests), work)
+    over_parts(lookup.steps, max(threads, vectors.requests), work)
     return out
 
 

@@ -79,8 +79,7 @@ def scores_of_pairs(
 ) -> Float64:
     """Return the true scores of pairs, float64[p].
 
-    The blocks or the part of the vector store that hold rows of a part are read once, and scored
-    before the next.
+    Rows are looked up a few parts at a time, and scored before the next.
 
     Parameters
     ----------
@@ -95,18 +94,18 @@ def scores_of_pairs(
     lookup = vectors.look_up(distinct)
     ends = np.searchsorted(positions, [0, *(place.stop for place in lookup.places)])
 
-    def work(numbers: Iterator[int]) -> None:
+    def work(steps: Iterator[int]) -> None:
         best = None if k is None else TopKPrefilter(prepared, k)
-        for number in numbers:
-            place, here = lookup.places[number], slice(ends[number], ends[number + 1])
-            values, places = lookup.read(number), order[here]
+        for step in steps:
+            place, here = lookup.places[step], slice(ends[step], ends[step + 1])
+            values, places = lookup.read(step), order[here]
             pairs = positions[here] - place.start, queries[places]
             if best is not None:
                 kept = best.possible(values, pairs, place.start)
                 places, pairs = places[kept], (pairs[0][kept], pairs[1][kept])
             scores[places] = _exact(prepared, values, pairs, distinct[place])
 
-    over_parts(lookup.numbers, max(threads, vectors.requests), work)
+    over_parts(lookup.steps, max(threads, vectors.requests), work)
     return scores
 
 
@@ -122,7 +121,7 @@ class TopKPrefilter:
 
         Parameters
         ----------
-        values : dtype[n, d], raw rows; ids of theirs begin with ``first``
+        values : dtype[n, d], raw rows; their numbers for ties begin with ``first``
         pairs : positions in ``values``, ascending, and queries
         """
         prefilter, (rows, queries) = self._prepared.prefilter, pairs

@@ -184,7 +184,7 @@ def test_rows_are_looked_up_right_whenever_an_append_is_killed(tmp_path: Path) -
 
 def assert_looked_up(vectors: VectorStore, rows: NDArray[Any], chosen: NDArray[np.int64]) -> None:
     lookup = vectors.look_up(chosen)
-    found = [lookup.read(number) for number in range(len(lookup.parts))]
+    found = [lookup.read(step) for step in lookup.steps]
     np.testing.assert_array_equal(np.concatenate(found), rows[chosen])
 
 

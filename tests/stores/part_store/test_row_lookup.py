@@ -76,7 +76,7 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def looked_up(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
     lookup = vectors.look_up(rows)
-    found = [lookup.read(number) for number in range(len(lookup.parts))]
+    found = [lookup.read(step) for step in lookup.steps]
     assert sum(map(len, found)) == len(rows)
     return np.concatenate([np.empty((0, vectors.dims), vectors.dtype), *found])
 
