@@ -17,7 +17,7 @@ class Collector(Protocol):
     """
 
     def least(self, scores: Float32, error: float | Float64) -> Float64:
-        """Return the score below which no pair of a block is kept, for each query, float64[nq].
+        """Return the approximate score below which no pair of a block is kept, float64[nq].
 
         Parameters
         ----------
@@ -38,5 +38,5 @@ class Collector(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Collector)
-NewCollector = Callable[[], C]  # makes an empty one; it is sent to the workers of a cluster
+Kept = TypeVar("Kept", bound=Collector)
+NewCollector = Callable[[], Kept]  # makes an empty one; it is sent to the workers of a cluster

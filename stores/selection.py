@@ -101,7 +101,7 @@ class BitSelection(Selection):
     def positions(self, first: int, stop: int) -> NDArray[np.intp]:
         """Return the selected ones of the rows [first, stop)."""
         words = self._words[first // WORD : -(-stop // WORD)].view(np.uint8)
-        bits = np.unpackbits(words, bitorder="little")
+        bits = np.unpackbits(words, bitorder="little").view(np.bool_)  # numpy finds bools faster
         return np.flatnonzero(bits[first % WORD :][: stop - first])
 
     def rows_of(self, numbers: Ids) -> Ids:

@@ -17,7 +17,7 @@ from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.collector import C, NewCollector
+from mercore.pipeline.collector import Kept, NewCollector
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_vectors
@@ -97,7 +97,7 @@ class SearchWorker(ThreadExecutor):
         """Return queries as a result, which other tasks take."""
         return queries
 
-    def merge(self, collectors: Sequence[C]) -> C:
+    def merge(self, collectors: Sequence[Kept]) -> Kept:
         """Return what collectors keep together."""
         return type(collectors[0]).merge(collectors)
 
@@ -248,7 +248,7 @@ class ClusterBatch:
         self.executor.checked_codes.update(parts)
         return cast("TopK", top_k)
 
-    def score_every_row(self, new: NewCollector[C]) -> C:
+    def score_every_row(self, new: NewCollector[Kept]) -> Kept:
         """Return what a collector keeps of all vectors, by their true scores, float64."""
         vectors = self.executor.vectors
         assert vectors is not None
@@ -256,7 +256,7 @@ class ClusterBatch:
         runs = self._runs(parts, vectors.part_rows)
         kept = self._merged(ThreadBatch.score_parts, [(run, new) for run in runs])
         self.executor.checked_vectors.update(parts)
-        return cast("C", kept)
+        return cast("Kept", kept)
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""

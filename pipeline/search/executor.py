@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.collector import C, NewCollector
+from mercore.pipeline.collector import Kept, NewCollector
 
 if TYPE_CHECKING:  # numba takes a while to load
     from mercore.pipeline.search.answers import ExactAnswers
@@ -41,7 +41,7 @@ class QueryBatch(Protocol):
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         ...
 
-    def score_every_row(self, new: NewCollector[C]) -> C:
+    def score_every_row(self, new: NewCollector[Kept]) -> Kept:
         """Return what a collector keeps of all vectors, by their true scores, float64."""
         ...
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64, float32_below
-from mercore.pipeline.collector import C, Collector, NewCollector
+from mercore.pipeline.collector import Collector, Kept, NewCollector
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.topk import TopK
@@ -46,12 +46,17 @@ def search_vectors(
 
 
 def search_parts(
-    vectors: Vectors, batch: RowsBatch, parts: Sequence[int], new: NewCollector[C], *, threads: int
-) -> C:
+    vectors: Vectors,
+    batch: RowsBatch,
+    parts: Sequence[int],
+    new: NewCollector[Kept],
+    *,
+    threads: int,
+) -> Kept:
     """Return what a collector keeps of the rows of some parts, by their true scores."""
     size = block_rows(vectors.dims)
 
-    def work(parts: Iterator[int]) -> C:
+    def work(parts: Iterator[int]) -> Kept:
         collector = new()
         for part, rows in read_ahead(parts, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.collector import C, NewCollector
+from mercore.pipeline.collector import Kept, NewCollector
 from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts
@@ -122,11 +122,11 @@ class ThreadBatch:
             self._read_vectors_soon(parts)
         return collect(self._codes, bounds, parts, (least, budget), threads=self.executor.threads)
 
-    def score_every_row(self, new: NewCollector[C]) -> C:
+    def score_every_row(self, new: NewCollector[Kept]) -> Kept:
         """Return what a collector keeps of all vectors, by their true scores, float64."""
         return self.score_parts(range(self._vectors.parts), new)
 
-    def score_parts(self, parts: Sequence[int], new: NewCollector[C]) -> C:
+    def score_parts(self, parts: Sequence[int], new: NewCollector[Kept]) -> Kept:
         """Return what a collector keeps of some parts of the vectors, by their true scores."""
         return exhaustive.search_parts(
             self._vectors, self.packed, parts, new, threads=self.executor.threads

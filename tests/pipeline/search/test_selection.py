@@ -1,6 +1,8 @@
 """Searches of selected rows: the hits are those of a store that holds no other row."""
 
-from dataclasses import dataclass
+import shutil
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +32,8 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.pipeline.search.sublinear import search_order_store
 from mercore.pipeline.search.verify import verify
-from mercore.stores.codes import CodeStore, SelectedCodes
+from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
+from mercore.stores.errors import IntegrityError
 from mercore.stores.orders import OrderStore, create_or_resume
 from mercore.stores.part_store.part_reader import PartCache, PartReader
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
@@ -265,6 +268,24 @@ def test_parts_without_a_selected_row_are_not_read(name: str, cache_bytes: int, 
     assert read["codes"] == set((case.rows // 200).tolist())
     assert read["vectors"] == set((case.rows // 128).tolist())
     assert len(chosen.cache) == (len(read["codes"]) if cache_bytes else 0)
+
+
+@loop_over(("start", "stop", "damaged"), [(1290, 1300, True), (0, 10, False), (1400, 1410, False)])
+def test_a_damaged_part_is_found_if_a_row_of_it_takes_part(
+    start: int, stop: int, damaged: bool, made: Made, tmp_path: Path
+) -> None:
+    """Every row is scored, so the codes are only checked: those of the parts that take part."""
+    case = rows_between(start, stop)
+    undamaged = made.codes["bin-bound"]
+    shutil.copytree(undamaged.where, tmp_path / "codes")
+    column = undamaged.store.layout.column_names[0]
+    chunk = next((tmp_path / "codes" / column).glob(f"c/{1290 // 200}/*"))
+    chunk.write_bytes(chunk.read_bytes()[:-9] + bytes(9))
+    codes = SelectedCodes(open_code_store(tmp_path / "codes"), case.selection)
+    search = replace(made.exact(case, 1, None, None), bounds=opened(codes))
+    assert search.prove(made.queries, K).evaluated.tolist() == [10] * NQ
+    with pytest.raises(IntegrityError) if damaged else nullcontext():
+        search.executor.check_rest()
 
 
 def test_long_lists_of_selected_rows(tmp_path: Path) -> None:
