@@ -207,7 +207,8 @@ class Lookup:
         if rows is not None:
             return rows
         wanted = self.rows[self._ends[number] : self._ends[number + 1]] - self.vectors.starts[part]
-        return np.take(self.vectors.read_part(part), wanted, axis=0)
+        found: NDArray[Any] = np.take(self.vectors.read_part(part), wanted, axis=0)
+        return found
 
 
 class BlockLookup(Lookup):
@@ -353,6 +354,7 @@ class VectorCache(WrappedVectors):
 
     def __init__(self, vectors: Vectors, cache_bytes: int) -> None:
         super().__init__(vectors)
+        self.hits = 0  # hits of several threads at once may count as one
         self._cached: dict[int, NDArray[Any]] = {}
         self._lock = Lock()
         self._max_parts = cache_bytes // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)
@@ -360,12 +362,18 @@ class VectorCache(WrappedVectors):
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
         values = self._cached.get(part)
+        self.hits += values is not None
         if values is None:
             values = self.vectors.read_part(part)
             with self._lock:
                 if len(self._cached) < self._max_parts:
                     self._cached[part] = values
         return values
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows that the cache holds."""
+        return sum(values.nbytes for values in self._cached.copy().values())
 
     def holds(self, part: int) -> bool:
         """Return whether the rows of a part are in memory."""

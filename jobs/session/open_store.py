@@ -34,17 +34,18 @@ from mercore.pipeline.search.batch_search import (
 )
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.errors import InputError
 from mercore.stores.extras import naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
+from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_stored
-from mercore.stores.vectors import VectorCache, Vectors
+from mercore.stores.vectors import VectorCache, Vectors, store_of
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
 
@@ -127,6 +128,42 @@ class OpenStore:
         with self._libraries.limit(limits=1):
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
 
+    def prefetch(self) -> int:
+        """Read codes, or vectors where there are none, into the memory that the limit allows.
+
+        A later search reads the rest, and the vectors that it needs. Returns the bytes held.
+
+        Raises
+        ------
+        IntegrityError
+            If a byte that was read is wrong.
+        """
+        codes, vectors = self._codes, self._vectors
+        if codes is not None:
+            names = codes.store.store.layout.column_names
+            for _ in read_parts(codes, names, iter(range(codes.store.parts))):
+                pass
+            return codes.cache.size
+        for part in range(vectors.parts):
+            vectors.read_part(part)
+        return vectors.size
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return what was read so far of the codes and of the vectors.
+
+        For each of them: ``bytes`` of chunks and the ``requests`` that read them, the ``blocks``
+        in which rows were looked up, and ``cached``, the parts that came from memory instead.
+        Vectors that no search has needed are not among them.
+        """
+        found = {}
+        if self._codes is not None:
+            found["codes"] = _stats(self._codes.store.store.reads, self._codes.cache.hits)
+        vectors: VectorCache | None = self.__dict__.get("_vectors")
+        stored = None if vectors is None else store_of(vectors)
+        if vectors is not None and stored is not None:
+            found["vectors"] = _stats(stored.store.reads, vectors.hits)
+        return found
+
     def close(self) -> None:
         """Free the memory of the parts; a later search reads them again."""
         for name in ("_codes", "_vectors", "_scanning", "_reranking", "_exact"):
@@ -197,7 +234,7 @@ class OpenStore:
         return OpenCodes(codes, encoder_of(codes, self._opened.custom), PartCache(self._memory))
 
     @cached_property
-    def _vectors(self) -> Vectors:
+    def _vectors(self) -> VectorCache:
         """The vectors, and a cache of their parts in the memory that codes leave."""
         codes, vectors = self._opened.codes, self._opened.vectors
         if codes is None:
@@ -273,6 +310,12 @@ def open(  # noqa: A001 - users call it as mercore.open
         vectors=plain_path(vectors),
         execution=execution_options(threads, None, None, memory),
     )
+
+
+def _stats(reads: Reads, cached: int) -> dict[str, int]:
+    """Return counts by name."""
+    counts = {"bytes": reads.bytes, "requests": reads.requests, "blocks": reads.blocks}
+    return counts | {"cached": cached}
 
 
 def _free_memory() -> int:

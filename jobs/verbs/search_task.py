@@ -27,7 +27,7 @@ from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
-from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore
+from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, store_of
 from mercore.stores.wording import option, setting
 
 DEFAULT_BATCH = 1024
@@ -336,6 +336,13 @@ class SearchTask(ABC):
             self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window
         )
 
+    @property
+    def read_bytes(self) -> int | None:
+        """Bytes that were read of the chunks of the stores; None if other processes read them."""
+        vectors = None if self.vectors is None else store_of(self.vectors)
+        stores = [store.store for store in (self.codes, vectors) if store is not None]
+        return None if self.execution.remote else sum(store.reads.bytes for store in stores)
+
     def report(self, seconds: float) -> Report:
         """Return the entries that the reports of all searches share."""
         rows, nq = self.scanned.rows, self.queries.shape[0]
@@ -345,6 +352,7 @@ class SearchTask(ABC):
             "k": self.settings.k,
             "rows": rows,
             "seconds": round(seconds, 3),
+            "read_bytes": self.read_bytes,
             "queries_per_second": round(nq / seconds, 3),
             "ns_per_row_and_query": round(seconds / rows / nq * 1e9, 3),
         }

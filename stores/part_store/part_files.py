@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,21 @@ from mercore.stores.part_store.receipts import (
 MENDING = {"codes": "encode", "orders": "index"}  # the verb that redoes damaged parts, by kind
 
 
+class Reads:
+    """A count of what was read of the chunks of a store, for any number of threads."""
+
+    def __init__(self) -> None:
+        self.bytes = self.requests = self.blocks = 0
+        self._lock = Lock()
+
+    def add(self, size: int, requests: int = 1, blocks: int = 0) -> None:
+        """Count bytes, the requests that read them, and the blocks that they were looked up in."""
+        with self._lock:
+            self.bytes += size
+            self.requests += requests
+            self.blocks += blocks
+
+
 class PartFiles:
     """The files of the parts of a store, in the state that a header describes.
 
@@ -35,6 +51,7 @@ class PartFiles:
     layout : Layout
     columns : Column by name
     receipts_column : Column
+    reads : Reads, of chunks
     """
 
     def __init__(self, where: Where, header: Header) -> None:
@@ -43,6 +60,7 @@ class PartFiles:
         self.layout = header.layout
         self.columns = header.columns
         self.receipts_column = receipts_column(header)
+        self.reads = Reads()
 
     @cached_property
     def earlier(self) -> set[str]:
@@ -131,6 +149,7 @@ class PartFiles:
             with suppress(NotFoundError):
                 size_read = file.read_into(data)
             if size_read == size:
+                self.reads.add(size)
                 self.check_bytes(receipt, column, data)
                 return data
         self.check_size(receipt, column, size_read)

@@ -56,7 +56,7 @@ class PartCache:
         self.cache_bytes = cache_bytes
         self._parts: dict[int, dict[str, NDArray[Any]]] = {}
         self._lock = threading.Lock()
-        self.size = 0
+        self.size = self.hits = 0  # hits of several threads at once may count as one
 
     def __len__(self) -> int:
         """Return the number of cached parts."""
@@ -64,11 +64,14 @@ class PartCache:
 
     def get(self, part: int) -> dict[str, NDArray[Any]] | None:
         """Return the columns of a part if they are cached."""
-        return self._parts.get(part)
+        columns = self._parts.get(part)
+        self.hits += columns is not None
+        return columns
 
     def items(self, parts: Iterable[int]) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
         """Yield parts that are cached, and their columns."""
         for part in parts:
+            self.hits += 1
             yield part, self._parts[part]
 
     def offer(self, part: int, columns: Mapping[str, NDArray[Any]]) -> None:

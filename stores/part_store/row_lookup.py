@@ -37,15 +37,13 @@ class RowLookup:
     def __init__(
         self, store: PartStore, name: str, rows: Ids, cached: Callable[[int], bool]
     ) -> None:
-        self._column = store.columns[name]
+        self._column, self._reads = store.columns[name], store.reads
         self._files: dict[int, tuple[Location, list[Range]]] = {}
         if not self._column.blocks or not len(rows):
             return
         part = rows // self._column.part_rows
-        starts, request_bytes = (
-            np.flatnonzero(np.diff(part, prepend=-1)),
-            store.location.request_bytes,
-        )
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        request_bytes = store.location.request_bytes
         inside = rows - part * self._column.part_rows
         self._at, ranges = _ranges(self._column, inside, starts, request_bytes)
         for number, chosen in zip(part[starts].tolist(), ranges, strict=True):
@@ -72,6 +70,9 @@ class RowLookup:
             count = file.read_ranges(ranges, data)
         except MercoreError:
             return None
+        size = self._column.block_rows * self._column.row_bytes
+        blocks = sum(-(-(stop - start) // size) for start, stop in ranges)
+        self._reads.add(count, len(ranges), blocks)
         data.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
         if count != data.size or not self._are_right(data, ranges, table):
             return None

@@ -182,3 +182,57 @@ def test_a_wrong_byte_gives_no_answer(damaged: Path) -> None:
         for _ in range(2):
             with pytest.raises(IntegrityError):
                 store.search(QUERIES, k=7)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with vectors in parts of many blocks, and codes of them."""
+    folder = tmp_path_factory.mktemp("wide")
+    mercore.ingest(histograms(20_000, 256, seed=1), folder / "vectors")
+    mercore.encode(folder / "vectors", folder / "codes", kernel="chi2", encoder=CODES["codes"])
+    return folder
+
+
+def test_an_open_store_counts_what_it_reads(wide: Path) -> None:
+    queries, row_bytes = histograms(3, 256, seed=2), 1024
+    with mercore.open(wide / "codes") as store:
+        assert store.stats() == {"codes": {"bytes": 0, "requests": 0, "blocks": 0, "cached": 0}}
+        held = store.prefetch()
+        codes = store.stats()["codes"]
+        assert codes["bytes"] >= held > 20_000 * 8
+        assert codes["requests"] > 0
+        for query in range(3):
+            store.search(queries[query : query + 1], k=2, rerank=10)
+        counts = store.stats()
+        assert {**counts["codes"], "cached": 0} == codes
+        assert counts["codes"]["cached"] >= 3
+        assert 3 <= counts["vectors"]["blocks"] <= 30
+        assert counts["vectors"]["bytes"] <= 30 * 16 * row_bytes
+    with mercore.open(wide / "vectors", kernel="chi2", memory="64MB") as store:
+        assert store.prefetch() == 20_000 * row_bytes
+        store.search(queries, k=2)
+        assert store.stats()["vectors"]["cached"] > 0
+
+
+def test_a_search_reports_the_bytes_that_it_read(wide: Path) -> None:
+    queries = histograms(1, 256, seed=2)
+    whole = 20_000 * 1024
+    every, _ = mercore.search(wide / "vectors", queries, k=2, kernel="chi2")
+    codes, _ = mercore.search(wide / "codes", queries, k=2)
+    ranked, _ = mercore.search(wide / "codes", queries, k=2, rerank=10)
+    assert every["read_bytes"] >= whole
+    assert 20_000 * 8 < codes["read_bytes"] < whole // 16
+    assert 0 < ranked["read_bytes"] - codes["read_bytes"] <= 10 * 16 * 1024
+
+
+def test_many_threads_look_rows_up_at_once(wide: Path) -> None:
+    queries = histograms(40, 256, seed=3)
+    with mercore.open(wide / "codes", threads=1, memory=0) as store:
+        expected = [store.search(queries[i : i + 1], k=5, rerank=30) for i in range(40)]
+    with (
+        mercore.open(wide / "codes", threads=2, memory=0) as store,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        found = pool.map(lambda i: store.search(queries[i : i + 1], k=5, rerank=30), range(40))
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
