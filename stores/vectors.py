@@ -174,6 +174,11 @@ class Lookup:
         self.places = [slice(*each) for each in pairwise(self._ends[self._steps].tolist())]
 
     @property
+    def whole_parts(self) -> int:
+        """The number of parts that are read whole."""
+        return len(self._parts) if self._inner is None else self._inner.whole_parts
+
+    @property
     def steps(self) -> list[int]:
         """The numbers of the steps."""
         return list(range(len(self.places)))
@@ -218,6 +223,11 @@ class BlockLookup(Lookup):
         super().__init__(through, rows)
         self._store = store
         self._blocks = RowLookup(store.store, "vectors", rows, through.holds)
+
+    @property
+    def whole_parts(self) -> int:
+        """The number of parts that are read whole."""
+        return len(self._parts) - len(self._blocks)
 
     def blocks(self, number: int) -> NDArray[Any] | None:
         """Return the rows of the part ``number`` from blocks, or None to read it whole."""

@@ -280,7 +280,7 @@ class ClusterBatch:
     def raw(self, rows: Ids) -> NDArray[Any]:
         """Return raw rows, dtype[p, d], read by this process: they are few."""
         assert self.executor.vectors is not None
-        return fetch(self.executor.vectors, rows, threads=1)
+        return fetch(self.executor.vectors.look_up(rows), threads=1)
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
         """Fetch ascending rows int64[p] on workers; return a function that scores pairs of them."""

@@ -1,4 +1,4 @@
-"""Fetch named rows of a vector store: the blocks or the parts that hold them are read once."""
+"""Fetch rows that are looked up, on several threads, and keep some of them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,21 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.parallel import over_parts
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import Lookup, Vectors
 
 ROW_CACHE_BYTES = 1 << 22  # of raw rows
 Ids = NDArray[np.int64]
 FetchRows = Callable[[Ids], NDArray[Any]]
 
 
-def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
-    """Return the named rows, dtype[len(rows), d].
-
-    Parameters
-    ----------
-    rows : int64[p], ascending
-    """
-    out, lookup = np.empty((len(rows), vectors.dims), vectors.dtype), vectors.look_up(rows)
+def fetch(lookup: Lookup, *, threads: int) -> NDArray[Any]:
+    """Return the rows that are looked up, dtype[p, d]."""
+    vectors = lookup.vectors
+    out = np.empty((len(lookup.rows), vectors.dims), vectors.dtype)
 
     def work(steps: Iterator[int]) -> None:
         for step in steps:
@@ -65,5 +61,5 @@ class RowCache:
             known = missing & (cached[positions] == rows)
             out[known] = values[positions[known]]
             missing &= ~known
-        out[missing] = fetch(self._vectors, rows[missing], threads=self._threads)
+        out[missing] = fetch(self._vectors.look_up(rows[missing]), threads=self._threads)
         return out

@@ -97,7 +97,7 @@ class ThreadExecutor:
     def fetch(self, rows: Ids) -> NDArray[Any]:
         """Return raw rows, dtype[len(rows), d]; ``rows`` ascend."""
         assert self.vectors is not None
-        return fetch(self.vectors, rows, threads=self.threads)
+        return fetch(self.vectors.look_up(rows), threads=self.threads)
 
 
 class ThreadBatch:
@@ -148,10 +148,11 @@ class ThreadBatch:
 
         Return a function that scores pairs of them (see ``QueryBatch``).
         """
-        values = fetch(self._part_cache, rows, threads=self.executor.threads)
+        lookup = self._part_cache.look_up(rows)
+        values = fetch(lookup, threads=self.executor.threads)
         if len(rows):
-            parts = self._vectors.parts_of(rows)
-            self._fetches_most = bool(2 * len(parts) > parts[-1] - parts[0] + 1)
+            first, last = self._vectors.parts_of(rows[[0, -1]])[[0, -1]]
+            self._fetches_most = bool(2 * lookup.whole_parts > last - first + 1)
 
         def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:
             result = self.scores_of(values, positions, queries, threshold)

@@ -104,7 +104,7 @@ def _equally_good(
         return near
     ours, theirs = answers.ids[near], claimed[near]
     rows, positions = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
-    raw = fetch(scorer.vectors, rows, threads=scorer.threads)
+    raw = fetch(scorer.vectors.look_up(rows), threads=scorer.threads)
     for (query, rank), our, their in zip(
         pairs, positions[: len(ours)], positions[len(ours) :], strict=True
     ):

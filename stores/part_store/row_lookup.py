@@ -53,6 +53,10 @@ class RowLookup:
                 self._files[number] = file, chosen
                 file.read_soon(chosen)
 
+    def __len__(self) -> int:
+        """Return the number of parts whose blocks are read."""
+        return len(self._files)
+
     def read(self, place: slice, receipt: Receipt) -> NDArray[Any] | None:
         """Return the rows of one part, dtype[p], or None if the part is to be read whole.
 
