@@ -1,6 +1,7 @@
 """Searches by remote workers, on the smallest engine that fulfils their contract."""
 
 import pickle
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +30,7 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.stores.results.hits import read_hits
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
 from mercore.stores.vectors import WatchedVectors
 from tests.pipeline.test_collector import Within
@@ -89,16 +91,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["whole batches", "shared batches"])
-@pytest.mark.parametrize("name", SEARCHES)
-def test_another_engine_answers_as_threads_do(
-    name: str, shared: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--processes`` gives eager workers."""
+
     @contextmanager
     def connect(_: object) -> Iterator[EagerWorkers]:
         yield EagerWorkers(2)
 
     monkeypatch.setattr("mercore.jobs.cluster.client.connect", connect)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("shared", [False, True], ids=["whole batches", "shared batches"])
+@pytest.mark.parametrize("name", SEARCHES)
+def test_another_engine_answers_as_threads_do(
+    name: str, shared: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shared:
         monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
     store, *options = SEARCHES[name].format(folder=folder).split()
@@ -109,6 +118,21 @@ def test_another_engine_answers_as_threads_do(
         succeed(*words, where, 2, "--out", tmp_path / where / "hits.npz")
         answers.append(files_of(tmp_path / where))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.usefixtures("eager")
+def test_workers_search_no_rows_that_were_appended_since(folder: Path, tmp_path: Path) -> None:
+    """So many neighbours are asked for that every row is scored."""
+    shutil.copytree(folder / "vectors", tmp_path / "vectors")
+    options = "--kernel chi2 --encoder kpca-bound --landmarks 64 --components 16"
+    succeed(f"encode {tmp_path}/vectors {tmp_path}/bounds {options}")
+    succeed(f"append {folder}/queries.npy {tmp_path}/vectors")
+    words = f"search {tmp_path}/bounds {folder}/queries.npy -k 400 --batch 8 --relaxed 0.9"
+    for where in ("threads", "processes"):
+        succeed(f"{words} --{where} 2 --out {tmp_path}/{where}.npz")
+    here, there = (read_hits(str(tmp_path / f"{each}.npz")) for each in ("threads", "processes"))
+    np.testing.assert_array_equal(there.ids, here.ids)
+    assert there.ids.max() < 768
 
 
 def answers_of(
