@@ -10,7 +10,7 @@ from mercore.pipeline.kernels.custom import CustomKernel
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.raw.metric import Euclidean, InnerProduct
 from mercore.pipeline.kernels.rbf import Rbf
-from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon
+from mercore.pipeline.kernels.sums import SUM_KERNELS
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.wording import option, setting
@@ -30,18 +30,7 @@ __all__ = [
 ]
 
 KINDS: dict[str, type[Kernel]] = {
-    kind.name: kind
-    for kind in (
-        Cosine,
-        Hellinger,
-        Chi2,
-        Intersection,
-        JensenShannon,
-        ExpChi2,
-        Rbf,
-        Euclidean,
-        InnerProduct,
-    )
+    kind.name: kind for kind in (*SUM_KERNELS, ExpChi2, Rbf, Euclidean, InnerProduct)
 }
 KERNELS = tuple(KINDS)
 UNIT_KERNELS = tuple(name for name, kind in KINDS.items() if kind.normalised)

@@ -10,6 +10,7 @@ from mercore.pipeline.kernels.blocks_numba import (
     CHUNK_ROWS,
     GROUP,
     PANEL,
+    SPARSE,
     TILE_ROWS,
     VECTOR,
     Finish,
@@ -43,8 +44,7 @@ def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
     Parameters
     ----------
     terms : int
-        The terms to sum: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0),
-        ``PRODUCT`` or ``SQUARED``.
+        The number in ``terms_numba`` of the terms to sum; ``JENSEN_SHANNON`` is of values ≥ 0.
     Y : float32[d, m], or those columns packed for the same terms
     finish : Finish
         The steps from a sum to a score.
@@ -54,13 +54,13 @@ def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
     n, d = X.shape
     rows_ = np.ascontiguousarray(X)
     out = np.empty((n, columns.m), np.float32)
-    every = terms in (terms_numba.PRODUCT, terms_numba.SQUARED)
-    rows = _sparse_rows(0 if every else min(n, CHUNK_ROWS), d)
+    sparse = terms in SPARSE
+    rows = _sparse_rows(min(n, CHUNK_ROWS) if sparse else 0, d)
     sums = aligned(TILE_ROWS * PANEL, np.float32)
     for first in range(0, n, CHUNK_ROWS):
         chunk, scores = rows_[first : first + CHUNK_ROWS], out[first : first + CHUNK_ROWS]
         filled = rows._replace(counts=rows.counts[: len(chunk)], totals=rows.totals[: len(chunk)])
-        if not every:
+        if sparse:
             blocks_numba.gather_rows(terms, chunk, filled)
         blocks_numba.score_rows(terms, chunk, columns, filled, sums, np.float32(1), finish, scores)
     return out

@@ -18,14 +18,11 @@ from mercore.pipeline.kernels.terms_numba import (
     CHI2,
     INTERSECTION,
     JENSEN_SHANNON,
-    PRODUCT,
-    SQUARED,
     TINY32,
     add_divergences,
     add_lesser,
-    add_products,
-    add_squares,
     two_shares,
+    with_four_terms,
 )
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
@@ -47,6 +44,7 @@ TILE_ROWS = 3
 GROUP = 8 * PANEL  # columns packed at a time: long enough for fast reads
 CHUNK_ROWS = 256  # rows scored against a group while it is in the cache
 WIDE = np.uint64(PANEL)
+SPARSE = (CHI2, INTERSECTION, JENSEN_SHANNON)  # terms with a panel that skips a row's zeros
 DENSE_COST = 0.7  # of a dense dimension, relative to a non-zero one in ``intersection_panel``
 
 Single = NDArray[np.float32]
@@ -284,7 +282,7 @@ def dense_panel(
     finish: Finish,
     out: Single,
 ) -> None:
-    """Score rows X [n, d] against a panel by Σ x y, Σ (x − y)² or Σ min(x, y), three at a time.
+    """Score rows X [n, d] against a panel by all terms, zero or not, three rows at a time.
 
     LLVM keeps three rows and four vectors in 32 registers. If fewer rows are left, the last one is
     repeated.
@@ -303,24 +301,11 @@ def dense_panel(
             np.uint64(min(i + 2, n - 1)) * deep,
         )
         a, b, c = (zero, zero, zero, zero), (zero, zero, zero, zero), (zero, zero, zero, zero)
-        if terms == SQUARED:
-            for k in range(deep):
-                y = load_four(panels, base + k * WIDE)
-                a = add_squares(a, splat_float32(x[p + k]), y)
-                b = add_squares(b, splat_float32(x[q + k]), y)
-                c = add_squares(c, splat_float32(x[r + k]), y)
-        elif terms == PRODUCT:
-            for k in range(deep):
-                y = load_four(panels, base + k * WIDE)
-                a = add_products(a, splat_float32(x[p + k]), y)
-                b = add_products(b, splat_float32(x[q + k]), y)
-                c = add_products(c, splat_float32(x[r + k]), y)
-        else:
-            for k in range(deep):
-                y = load_four(panels, base + k * WIDE)
-                a = add_lesser(a, splat_float32(x[p + k]), y, unit)
-                b = add_lesser(b, splat_float32(x[q + k]), y, unit)
-                c = add_lesser(c, splat_float32(x[r + k]), y, unit)
+        for k in range(deep):
+            y = load_four(panels, base + k * WIDE)
+            a = with_four_terms(terms, a, splat_float32(x[p + k]), y, unit)
+            b = with_four_terms(terms, b, splat_float32(x[q + k]), y, unit)
+            c = with_four_terms(terms, c, splat_float32(x[r + k]), y, unit)
         store_four(sums, np.uint64(0), a)
         store_four(sums, WIDE, b)
         store_four(sums, WIDE + WIDE, c)
@@ -341,8 +326,8 @@ def score_rows(
 ) -> None:
     """Set ``out`` [n, m] to the scores of rows X [n, d] and columns.
 
-    ``one`` is 1, ``sums`` a buffer of 3 · 64 floats. ``rows`` are the sparse rows of X; they are
-    not used if every dimension counts.
+    ``one`` is 1, ``sums`` a buffer of 3 · 64 floats. ``rows`` are the sparse rows of X; only terms
+    in ``SPARSE`` use them.
     """
     panels, gains, d, m, _ = columns
     flat = out.reshape(-1)
@@ -355,10 +340,10 @@ def score_rows(
             chi2_panel(rows, panels, place, sums, finish, flat)
         elif terms == JENSEN_SHANNON:
             jensen_shannon_panel(rows, panels, gains, place, sums, finish, flat)
-        elif terms != INTERSECTION or dense:  # every dimension counts
-            dense_panel(terms, X, panels, place, one, sums, finish, flat)
-        else:
+        elif terms == INTERSECTION and not dense:
             intersection_panel(rows, panels, place, one, sums, finish, flat)
+        else:
+            dense_panel(terms, X, panels, place, one, sums, finish, flat)
 
 
 @jit(inline="always")

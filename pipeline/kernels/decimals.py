@@ -7,7 +7,7 @@ integers. A ratio or root is rounded down to an integer multiple of 2^−BITS.
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Context, Decimal, localcontext
 
 import numpy as np
@@ -19,7 +19,6 @@ TIE = Decimal("1e-50")  # scores no further apart are tied
 BITS = 400  # 120 digits: the transforms lose up to 30 of them, each
 DIGITS = 130
 MANTISSA = 53
-SHAPES = 64  # whose scores are cached: rows that tie with one another follow one another
 
 Integers = list[int]
 Shape = tuple[tuple[int, int], ...]
@@ -51,30 +50,34 @@ def tie_at(kernel: Kernel, score: Decimal) -> Decimal:
     return TIE * abs(score) if kernel.relative_ties else TIE
 
 
-def of_integers(formula: Callable[[Integers, Integers], int], x: Rows, y: Rows) -> Decimal:
-    """Return the value of a formula in integers, in the current decimal context."""
-    return Decimal(formula(*_integers(x, y)[:2])) / (1 << BITS)
+def from_units(score: int) -> Decimal:
+    """Return a score in units of 2^−BITS as a decimal number of the current context."""
+    return Decimal(score) / (1 << BITS)
 
 
-def jensen_shannon(x: Rows, y: Rows) -> Decimal:
-    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows divided by their sums."""
-    return _jensen_shannon_of_shape(_shape(*_integers(x, y)[:2]))
+def shape(x: Rows, y: Rows) -> Shape:
+    """Return the sorted pairs of values of integer rows without a common divisor.
+
+    It does not change with the scale of a row, nor with the order of the dimensions.
+    """
+    a, b, _ = integers(x, y)
+    first, second = math.gcd(*a), math.gcd(*b)
+    return tuple(sorted(zip((p // first for p in a), (q // second for q in b), strict=True)))
+
+
+def shared(x: Integers, y: Integers) -> Iterator[tuple[int, int]]:
+    """Yield the values of the dimensions where neither row is zero."""
+    return ((a, b) for a, b in zip(x, y, strict=True) if a and b)
 
 
 def squared_distance(x: Rows, y: Rows) -> Decimal:
     """Return ‖x − y‖²."""
-    a, b, exponent = _integers(x, y)
+    a, b, exponent = integers(x, y)
     squares = sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
     return squares * Decimal(4) ** exponent
 
 
-def inner_product(x: Rows, y: Rows) -> Decimal:
-    """Return ⟨x, y⟩."""
-    a, b, exponent = _integers(x, y)
-    return sum(p * q for p, q in _shared(a, b)) * Decimal(4) ** exponent
-
-
-def _integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:
+def integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:
     """Return integers a, b and the greatest exponent e with x = a 2^e and y = b 2^e.
 
     Dimensions in which both rows are zero are left out.
@@ -103,55 +106,3 @@ def _shifted_mantissas(values: Rows) -> tuple[list[Integers], int]:
         for row, by in zip(mantissas.tolist(), shifts.tolist(), strict=True)
     ]
     return lists, least - MANTISSA
-
-
-def _shared(x: Integers, y: Integers) -> Iterator[tuple[int, int]]:
-    """Yield the values of the dimensions where neither row is zero."""
-    return ((a, b) for a, b in zip(x, y, strict=True) if a and b)
-
-
-def chi2(x: Integers, y: Integers) -> int:
-    """Return Σ 2xy / (x + y) of the rows divided by their sums, in units of 2^−BITS."""
-    X, Y = sum(x), sum(y)
-    return sum((a * b << BITS + 1) // (a * Y + b * X) for a, b in _shared(x, y))
-
-
-def intersection(x: Integers, y: Integers) -> int:
-    """Return Σ min(x, y) of the rows divided by their sums, in units of 2^−BITS."""
-    X, Y = sum(x), sum(y)
-    return (sum(min(a * Y, b * X) for a, b in _shared(x, y)) << BITS) // (X * Y)
-
-
-def hellinger(x: Integers, y: Integers) -> int:
-    """Return Σ √(xy) of the rows divided by their sums, in units of 2^−BITS."""
-    both = sum(x) * sum(y)
-    return sum(math.isqrt((a * b << 2 * BITS) // both) for a, b in _shared(x, y))
-
-
-def cosine(x: Integers, y: Integers) -> int:
-    """Return ⟨x, y⟩ / (‖x‖ ‖y‖) in units of 2^−BITS."""
-    product = sum(a * b for a, b in _shared(x, y))
-    squares = sum(a * a for a in x) * sum(b * b for b in y)
-    size = math.isqrt((product * product << 2 * BITS) // squares)
-    return size if product >= 0 else -size
-
-
-def _shape(x: Integers, y: Integers) -> Shape:
-    """Return sorted pairs of values, each row divided by its greatest common divisor."""
-    first, second = math.gcd(*x), math.gcd(*y)
-    return tuple(sorted(zip((a // first for a in x), (b // second for b in y), strict=True)))
-
-
-@functools.lru_cache(maxsize=SHAPES)
-def _jensen_shannon_of_shape(shape: Shape) -> Decimal:
-    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of rows divided by their sums.
-
-    The scale of a row and the order of dimensions do not matter. Different rows that tie mostly
-    have the same shape, and logarithms to 130 digits are slow: so scores of shapes are cached.
-    """
-    X, Y = sum(a for a, _ in shape), sum(b for _, b in shape)
-    total = Decimal(0)
-    for a, b in ((a * Y, b * X) for a, b in shape if a and b):
-        both = Decimal(a + b)
-        total += a * (both / a).ln() + b * (both / b).ln()
-    return total / (2 * X * Y * Decimal(2).ln())

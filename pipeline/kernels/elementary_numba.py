@@ -66,7 +66,7 @@ def exponential(t: Any) -> Any:
     return zero_below(t, splat_float32(LEAST), multiply(series, power_of_two(shifted)))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def log2_vector(value: Any) -> Any:
     """Return log2 of a vector of positive normal float32 to within 2 u (1 + |log2|).
 

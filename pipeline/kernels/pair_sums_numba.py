@@ -5,17 +5,10 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.terms_numba import (
-    CHI2,
     CHI2_BY_TWOS,
-    INTERSECTION,
-    JENSEN_SHANNON,
-    PRODUCT,
     SQUARED,
     Real,
-    cheap_term,
-    chi2_term,
-    jensen_shannon_term,
-    squared_term,
+    term,
     two_chi2_terms,
 )
 
@@ -36,7 +29,7 @@ def sum_terms(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     m = YT.shape[1]
     dims = np.empty(d, np.int64)
     for i in range(n):
-        count = filled(terms, X[i], dims)
+        count = filled(X[i], terms == SQUARED, dims)
         for first in range(0, m, TILE):
             last = min(m, first + TILE)
             sums = out[i, first:last]
@@ -44,7 +37,9 @@ def sum_terms(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
             for c in range(0, count - 3, 4):
                 add_four(terms, X[i], YT, first, dims[c : c + 4], tiny, sums)
             for c in range(count - count % 4, count):
-                add_one(terms, X[i, dims[c]], YT[dims[c], first:last], tiny, sums)
+                x, y = X[i, dims[c]], YT[dims[c], first:last]
+                for j in range(sums.size):
+                    sums[j] = sums[j] + term(terms, x, y[j], tiny)
 
 
 @jit(constants=("terms",), error_model="numpy")
@@ -65,53 +60,22 @@ def add_four(
     last = first + sums.size
     p, q = YT[dims[0], first:last], YT[dims[1], first:last]
     r, s = YT[dims[2], first:last], YT[dims[3], first:last]
-    if terms == PRODUCT:
-        for j in range(sums.size):
-            sums[j] = sums[j] + a * p[j] + b * q[j] + c * r[j] + e * s[j]
-    elif terms == CHI2:
-        for j in range(sums.size):
-            sums[j] = (
-                sums[j]
-                + chi2_term(a, p[j], tiny)
-                + chi2_term(b, q[j], tiny)
-                + chi2_term(c, r[j], tiny)
-                + chi2_term(e, s[j], tiny)
-            )
-    elif terms == CHI2_BY_TWOS:
+    if terms == CHI2_BY_TWOS:
         for j in range(sums.size):
             sums[j] = (
                 sums[j]
                 + two_chi2_terms(a, p[j], b, q[j], tiny)
                 + two_chi2_terms(c, r[j], e, s[j], tiny)
             )
-    elif terms == INTERSECTION:
-        for j in range(sums.size):
-            sums[j] = sums[j] + min(a, p[j]) + min(b, q[j]) + min(c, r[j]) + min(e, s[j])
-    elif terms == SQUARED:
-        for j in range(sums.size):
-            sums[j] = (
-                sums[j]
-                + squared_term(a, p[j])
-                + squared_term(b, q[j])
-                + squared_term(c, r[j])
-                + squared_term(e, s[j])
-            )
-    else:
-        add_one(terms, a, p, tiny, sums)
-        add_one(terms, b, q, tiny, sums)
-        add_one(terms, c, r, tiny, sums)
-        add_one(terms, e, s, tiny, sums)
-
-
-@jit(constants=("terms",), error_model="numpy")
-def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
-    """Add the terms of one dimension to the sums of all columns."""
-    if terms == JENSEN_SHANNON:
-        for j in range(sums.size):
-            sums[j] = sums[j] + jensen_shannon_term(x, y[j])
         return
     for j in range(sums.size):
-        sums[j] = sums[j] + cheap_term(terms, x, y[j], tiny)
+        sums[j] = (
+            sums[j]
+            + term(terms, a, p[j], tiny)
+            + term(terms, b, q[j], tiny)
+            + term(terms, c, r[j], tiny)
+            + term(terms, e, s[j], tiny)
+        )
 
 
 @jit(constants=("terms",), error_model="numpy")
@@ -133,22 +97,19 @@ def pairs(
     for p in range(out.size):
         x, y = X[x_rows[p]], Y[y_rows[p]]
         if p == 0 or x_rows[p] != x_rows[p - 1]:
-            count = filled(terms, x, dims)
+            count = filled(x, terms == SQUARED, dims)
         total: Real = 0.0
         for c in range(count):
             k = dims[c]
-            if terms == JENSEN_SHANNON:
-                total = total + jensen_shannon_term(x[k], y[k])
-            else:
-                total = total + cheap_term(terms, x[k], y[k], tiny)
+            total = total + term(terms, x[k], y[k], tiny)
         out[p] = total
 
 
 @jit
-def filled(terms: int, x: Reals, dims: NDArray[np.int64]) -> int:
-    """List the dimensions whose terms may be other than zero, ascending; return their number."""
+def filled(x: Reals, every: bool, dims: NDArray[np.int64]) -> int:
+    """List the non-zero dimensions of ``x``, or ``every`` one, ascending; return their number."""
     count = 0
     for k in range(x.size):
         dims[count] = k
-        count += terms == SQUARED or x[k] != 0  # no branch: in sparse rows it would be mispredicted
+        count += every or x[k] != 0  # no branch: in sparse rows it would be mispredicted
     return count

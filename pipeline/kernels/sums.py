@@ -1,5 +1,6 @@
 """Kernels that are sums of terms over the dimensions."""
 
+import functools
 import math
 from abc import abstractmethod
 from decimal import Decimal
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.kernels import decimals, preparation
+from mercore.pipeline.kernels.decimals import BITS, Shape
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns
 from mercore.pipeline.kernels.preparation import Domain
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
 LEAST_TERM = 2.0**-148  # error of a float32 term that underflows
+SHAPES = 64  # whose decimal scores are cached: rows that tie with one another follow one another
 TINY = 1e-30  # far below any term that counts, far above the subnormals
 
 
@@ -204,7 +207,10 @@ class Chi2(_Histogram):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
-        return decimals.of_integers(decimals.chi2, x, y)
+        a, b, _ = decimals.integers(x, y)
+        X, Y = sum(a), sum(b)
+        terms = ((p * q << BITS + 1) // (p * Y + q * X) for p, q in decimals.shared(a, b))
+        return decimals.from_units(sum(terms))
 
     def roundings(self, d: int) -> float:
         """Return d + 25.
@@ -229,7 +235,10 @@ class Intersection(_Histogram):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
-        return decimals.of_integers(decimals.intersection, x, y)
+        a, b, _ = decimals.integers(x, y)
+        X, Y = sum(a), sum(b)
+        terms = (min(p * Y, q * X) for p, q in decimals.shared(a, b))
+        return decimals.from_units((sum(terms) << BITS) // (X * Y))
 
 
 class JensenShannon(_Histogram):
@@ -260,7 +269,21 @@ class JensenShannon(_Histogram):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
-        return decimals.jensen_shannon(x, y)
+        return self.decimal_of_shape(decimals.shape(x, y))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=SHAPES)
+    def decimal_of_shape(shape: Shape) -> Decimal:
+        """Return K of two rows of one ``decimals.shape``.
+
+        Different rows that tie mostly have the same shape, and logarithms to 130 digits are slow.
+        """
+        X, Y = sum(a for a, _ in shape), sum(b for _, b in shape)
+        total = Decimal(0)
+        for a, b in ((a * Y, b * X) for a, b in shape if a and b):
+            both = Decimal(a + b)
+            total += a * (both / a).ln() + b * (both / b).ln()
+        return total / (2 * X * Y * Decimal(2).ln())
 
     def prefilter_roundings(self, d: int) -> float:
         """Return 11 + 9.5 log2 d, of ½ Σ [f(x + y) − f(x) − f(y)].
@@ -341,7 +364,11 @@ class Cosine(_Inner):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
-        return decimals.of_integers(decimals.cosine, x, y)
+        a, b, _ = decimals.integers(x, y)
+        product = sum(p * q for p, q in zip(a, b, strict=True))
+        squares = sum(p * p for p in a) * sum(q * q for q in b)
+        size = math.isqrt((product * product << 2 * BITS) // squares)
+        return decimals.from_units(size if product >= 0 else -size)
 
 
 class Hellinger(_Inner):
@@ -368,7 +395,13 @@ class Hellinger(_Inner):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
-        return decimals.of_integers(decimals.hellinger, x, y)
+        a, b, _ = decimals.integers(x, y)
+        both = sum(a) * sum(b)
+        terms = (math.isqrt((p * q << 2 * BITS) // both) for p, q in decimals.shared(a, b))
+        return decimals.from_units(sum(terms))
+
+
+SUM_KERNELS = (Cosine, Hellinger, Chi2, Intersection, JensenShannon)
 
 
 def _number_of(terms: str) -> int:

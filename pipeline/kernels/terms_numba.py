@@ -81,21 +81,24 @@ def squared_term(x: Real, y: Real) -> Real:
     return (x - y) * (x - y)
 
 
-@jit(inline="always", error_model="numpy")
-def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
-    """Return one term of any kernel that needs no logarithm."""
+# ``term`` and ``with_terms`` are inlined by LLVM: each of numba's inlinings compiles every branch.
+@jit(constants=("terms",), forceinline=True, error_model="numpy")
+def term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
+    """Return the term of two numbers of any kernel; Jensen–Shannon wants x > 0."""
     if terms == PRODUCT:
         return x * y
     if terms in (CHI2, CHI2_BY_TWOS):
         return chi2_term(x, y, tiny)
     if terms == INTERSECTION:
         return min(x, y)
+    if terms == JENSEN_SHANNON:
+        return jensen_shannon_term(x, y)
     return squared_term(x, y)
 
 
-@jit(inline="always")
+@jit(constants=("terms",), forceinline=True)
 def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
-    """Return ``total`` plus the terms of sixteen dimensions, in float32."""
+    """Return ``total`` plus the terms of sixteen pairs of numbers, in float32."""
     if terms == CHI2:
         return add(total, divide(multiply(add(x, x), y), add(add(x, y), splat_float32(TINY32))))
     if terms == INTERSECTION:
@@ -127,29 +130,6 @@ def add_divergences(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
 
 
 @jit(inline="always")
-def add_squares(sums: Any, x: Any, y: Any) -> Any:
-    """Return four sums, each with its (x − y)² added."""
-    a, b, c, e = subtract(x, y[0]), subtract(x, y[1]), subtract(x, y[2]), subtract(x, y[3])
-    return (
-        multiply_add(a, a, sums[0]),
-        multiply_add(b, b, sums[1]),
-        multiply_add(c, c, sums[2]),
-        multiply_add(e, e, sums[3]),
-    )
-
-
-@jit(inline="always")
-def add_products(sums: Any, x: Any, y: Any) -> Any:
-    """Return four sums, each with its x y added."""
-    return (
-        multiply_add(x, y[0], sums[0]),
-        multiply_add(x, y[1], sums[1]),
-        multiply_add(x, y[2], sums[2]),
-        multiply_add(x, y[3], sums[3]),
-    )
-
-
-@jit(inline="always")
 def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
     """Return four sums, each with its min(x, y) · 1 added.
 
@@ -161,4 +141,17 @@ def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
         multiply_add(lesser(x, y[1]), one, sums[1]),
         multiply_add(lesser(x, y[2]), one, sums[2]),
         multiply_add(lesser(x, y[3]), one, sums[3]),
+    )
+
+
+@jit(inline="always")
+def with_four_terms(terms: int, sums: Any, x: Any, y: Any, one: Any) -> Any:
+    """Return four sums, each with the terms of x and one of four vectors added; ``one`` is 1."""
+    if terms == INTERSECTION:
+        return add_lesser(sums, x, y, one)
+    return (
+        with_terms(terms, sums[0], x, y[0]),
+        with_terms(terms, sums[1], x, y[1]),
+        with_terms(terms, sums[2], x, y[2]),
+        with_terms(terms, sums[3], x, y[3]),
     )

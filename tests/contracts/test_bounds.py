@@ -21,7 +21,7 @@ from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
-from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
 from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
@@ -34,15 +34,7 @@ from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp
 
 Block = NDArray[Any]
 DIMS = (1, 2, 3, 5, 31, 64, 129, 300)
-KERNELS: dict[str, dict[str, Any]] = {
-    "chi2": {},
-    "intersection": {},
-    "hellinger": {},
-    "jensen_shannon": {},
-    "exp_chi2": {"gamma": 3.0},
-    "cosine": {},
-    "rbf": {"gamma": 0.7},
-}
+GAMMAS = {"exp_chi2": 3.0, "rbf": 0.7}
 RAW = ("euclidean", "inner_product")
 SIGNED = ("cosine", "rbf", *RAW)
 
@@ -105,7 +97,7 @@ def quantised_axes(metric: str) -> Callable[[int, int, int], EncoderSpec]:
     return spec
 
 
-MADE = {name: make_kernel(name, **options) for name, options in KERNELS.items()}
+MADE = {name: make_kernel(name, gamma=GAMMAS.get(name)) for name in UNIT_KERNELS}
 CASES = [
     pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}")
     for name, kernel in MADE.items()
@@ -113,7 +105,7 @@ CASES = [
 CASES += [
     pytest.param(Bound(kernel, groups), id=f"bin-bound-{name}")
     for name, kernel in MADE.items()
-    if name not in SIGNED
+    if kernel.ranking.term_bound
 ]
 CASES += [pytest.param(Bound(make_kernel(name), principal), id=f"pca-bound-{name}") for name in RAW]
 CASES += [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, kernel_from_spec, make_kernel
+from mercore.pipeline.kernels import KERNELS, UNIT_KERNELS, Kernel, kernel_from_spec, make_kernel
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.stores.errors import FormatError, InputError
 from tests.independent import reference
@@ -265,9 +265,8 @@ class TestKernel:
         (
             "chi",
             {},
-            "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, "
-            "intersection, jensen_shannon, "
-            'exp_chi2, rbf, euclidean, inner_product. Fix: kernel="chi2"',
+            f"unknown kernel: found 'chi', expected one of {', '.join(KERNELS)}. Fix: "
+            'kernel="chi2"',
         ),
         (
             "rbf",

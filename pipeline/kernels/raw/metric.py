@@ -106,7 +106,8 @@ class InnerProduct(RawKernel):
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return ⟨x, y⟩ of two raw rows."""
-        return decimals.inner_product(x, y)
+        a, b, exponent = decimals.integers(x, y)
+        return sum(p * q for p, q in zip(a, b, strict=True)) * Decimal(4) ** exponent
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return ⟨x, y⟩, float32[n, m]; ``scale`` must be 0.

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine
-from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, decimals, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import TIE, decimal_score
+from mercore.pipeline.kernels.sums import JensenShannon
 from mercore.pipeline.kernels.transform import Transformed
 from tests.independent import reference
 from tests.support.cases import loop_over
@@ -160,14 +161,14 @@ def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:
     kernel, rng = make_kernel("jensen_shannon"), np.random.default_rng(6)
     x, y = rng.integers(0, 9, (2, 30)).astype(np.float32)
     order = rng.permutation(30)
-    decimals._jensen_shannon_of_shape.cache_clear()
+    JensenShannon.decimal_of_shape.cache_clear()
     first = score(kernel, x, y)
     assert all(
         score(kernel, *rows) == first for rows in ((3 * x, y), (x, y / 8), (x[order], y[order]))
     )
-    assert decimals._jensen_shannon_of_shape.cache_info().misses == 1
+    assert JensenShannon.decimal_of_shape.cache_info().misses == 1
     assert first not in (score(kernel, x, y[order]), score(kernel, 3 * x + 1, y))
-    assert decimals._jensen_shannon_of_shape.cache_info().misses == 3
+    assert JensenShannon.decimal_of_shape.cache_info().misses == 3
 
 
 @pytest.mark.parametrize("name", ["chi2", "intersection"])
