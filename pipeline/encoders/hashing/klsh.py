@@ -20,7 +20,7 @@ from mercore.stores.wording import option, setting
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
 
-ALL = 0  # rank: as many components as there are
+ALL = Default(0)  # rank: as many components as there are; a rank that is given is at least 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +59,9 @@ class WhitenedParams(Hyperplanes):
         why = ", the landmarks"
         limits = (1, self.n_landmarks)
         check_range("subset", self.n_subset, limits, setting(subset=min(30, limits[1])), why=why)
-        limits = (ALL, self.n_landmarks)
-        check_range(
-            "rank", self.rank, limits, f"leave {option('rank')} out.", why=f"{why}; 0 keeps all"
-        )
+        if not isinstance(self.rank, Default):
+            limits = (1, self.n_landmarks)
+            check_range("rank", self.rank, limits, f"leave {option('rank')} out.", why=why)
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as the subset and the rank need."""
