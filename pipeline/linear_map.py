@@ -108,9 +108,9 @@ class MappedLookup(Lookup):
         super().__init__(through, rows, vectors.vectors.look_up(rows))
         self._map = vectors.linear_map
 
-    def blocks(self, number: int) -> Float32 | None:
-        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
-        raw = super().blocks(number)
+    def blocks(self, number: int, *, wait: bool) -> Float32 | None:
+        """Return the rows of the part ``number`` from blocks: see ``Lookup``."""
+        raw = super().blocks(number, wait=wait)
         return None if raw is None else self._map.apply(raw)
 
 

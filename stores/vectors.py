@@ -197,18 +197,30 @@ class Lookup:
         begin = int(self._ends[first])
         shape = int(self._ends[stop]) - begin, self.vectors.dims
         out: NDArray[Any] = np.empty(shape, self.vectors.dtype)
+        waiting = []
         for number in range(first, stop):
+            rows = self.blocks(number, wait=False)
+            if rows is None:
+                waiting.append(number)
+            else:
+                out[self._ends[number] - begin : self._ends[number + 1] - begin] = rows
+        for number in waiting:
             out[self._ends[number] - begin : self._ends[number + 1] - begin] = self._of_part(number)
         return out
 
-    def blocks(self, number: int) -> NDArray[Any] | None:
-        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
-        return None if self._inner is None else self._inner.blocks(number)
+    def blocks(self, number: int, *, wait: bool) -> NDArray[Any] | None:
+        """Return the rows of the part ``number`` from blocks, or None to read it whole.
+
+        Parameters
+        ----------
+        wait : otherwise return None too if the system has to read first, and ask it to
+        """
+        return None if self._inner is None else self._inner.blocks(number, wait=wait)
 
     def _of_part(self, number: int) -> NDArray[Any]:
         """Return the rows of a part; ``number`` counts the parts that hold one."""
         part = int(self._parts[number])
-        rows = None if self.vectors.holds(part) else self.blocks(number)
+        rows = None if self.vectors.holds(part) else self.blocks(number, wait=True)
         if rows is not None:
             return rows
         wanted = self.rows[self._ends[number] : self._ends[number + 1]] - self.vectors.starts[part]
@@ -229,10 +241,10 @@ class BlockLookup(Lookup):
         """The number of parts that are read whole."""
         return len(self._parts) - len(self._blocks)
 
-    def blocks(self, number: int) -> NDArray[Any] | None:
-        """Return the rows of the part ``number`` from blocks, or None to read it whole."""
-        place = slice(int(self._ends[number]), int(self._ends[number + 1]))
-        return self._blocks.read(place, self._store.receipt(int(self._parts[number])))
+    def blocks(self, number: int, *, wait: bool) -> NDArray[Any] | None:
+        """Return the rows of the part ``number`` from blocks: see ``Lookup``."""
+        place = slice(*self._ends[number : number + 2].tolist())
+        return self._blocks.read(place, self._store.receipt(int(self._parts[number])), wait=wait)
 
 
 class WrappedVectors(Vectors):

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
 from mercore.stores.location.local_file import LocalFile, check_regular, opened
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
@@ -31,7 +31,7 @@ class LocalLocation:
     """A file or a folder: see ``Location``."""
 
     path: Path
-    request_bytes: ClassVar[int] = 16 << 10
+    request_bytes: ClassVar[int] = 48 << 10
     requests: ClassVar[int] = 1
 
     def __str__(self) -> str:
@@ -71,24 +71,27 @@ class LocalLocation:
                 done += count
         return done
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
+    def read_ranges(
+        self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8], *, wait: bool = True
+    ) -> int:
         """Fill ``buffer`` with ranges of the file's bytes: see ``Location``."""
-        view, done = buffer.data, 0
+        view, done, flags = buffer.data, 0, 0 if wait else os.RWF_NOWAIT
         with storage_errors("read", self.path), opened(self.path) as handle:
             for start, stop in ranges:
                 end = done + stop - start
                 while done < end:
-                    count = os.preadv(handle, [view[done:end]], stop - (end - done))
+                    try:
+                        count = os.preadv(handle, [view[done:end]], stop - (end - done), flags)
+                    except OSError as error:
+                        if wait or error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
+                            raise
+                        for first, last in ranges:
+                            os.posix_fadvise(handle, first, last - first, os.POSIX_FADV_WILLNEED)
+                        return done
                     if count == 0:
                         return done
                     done += count
         return done
-
-    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Ask the system to read ranges of the file in the background."""
-        with suppress(OSError, FormatError), opened(self.path) as handle:
-            for start, stop in ranges:
-                os.posix_fadvise(handle, start, stop - start, os.POSIX_FADV_WILLNEED)
 
     def open_file(self) -> LocalFile:
         """Open the file for reads at positions."""

@@ -47,21 +47,22 @@ class Location(Protocol):
             If there is no file.
         """
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
+    def read_ranges(
+        self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8], *, wait: bool = True
+    ) -> int:
         """Fill ``buffer`` with the bytes [start, stop) of each range, one behind the other.
 
         Return the number of bytes read: fewer if the file ends too early.
+
+        Parameters
+        ----------
+        wait : otherwise stop at bytes that this machine's memory does not hold, and ask the system
+            to read all ranges in the background
 
         Raises
         ------
         NotFoundError
             If there is no file.
-        """
-
-    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Ask the system to read ranges of the file in the background, if it can.
-
-        A file that cannot be opened is left to its reader, which says what is wrong.
         """
 
     def open_file(self) -> "PositionalFile":

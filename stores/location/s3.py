@@ -87,8 +87,12 @@ class S3Location:
                 done += len(piece)
         return done
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8]) -> int:
-        """Fill ``buffer`` with ranges of the object's bytes, which are read at once."""
+    def read_ranges(
+        self, ranges: Sequence[tuple[int, int]], buffer: NDArray[np.uint8], *, wait: bool = True
+    ) -> int:
+        """Fill ``buffer`` with ranges of the object's bytes, read side by side."""
+        if not wait:  # this machine holds none of them
+            return 0
         starts, ends = zip(*ranges, strict=True)
         with object_errors("read", self.url):
             pieces = obstore.get_ranges(self.store, self.key, starts=starts, ends=ends, coalesce=0)
@@ -97,9 +101,6 @@ class S3Location:
             buffer[done : done + len(piece)] = np.frombuffer(memoryview(piece), np.uint8)
             done += len(piece)
         return done
-
-    def read_soon(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: an object store has no cache on this machine."""
 
     def open_file(self) -> S3File:
         """Open the object for reads at positions."""

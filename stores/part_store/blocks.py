@@ -8,6 +8,7 @@ entry is the checksum of the whole chunk: the table takes no further pass over i
 
 import base64
 from collections.abc import Iterator
+from functools import lru_cache
 
 import google_crc32c
 import numpy as np
@@ -50,6 +51,7 @@ def text_bytes(column: Column) -> int:
     return len(base64.b64encode(bytes(4 * column.blocks)))
 
 
+@lru_cache(1 << 12)
 def parse_table(text: str) -> NDArray[np.uint32]:
     """Return the table in a text, uint32[blocks].
 

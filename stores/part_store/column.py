@@ -45,7 +45,7 @@ class Column:
         """Shape of every chunk; Zarr pads the last, ragged one."""
         return (self.part_rows,) if self.width is None else (self.part_rows, self.width)
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """Bytes of one decoded chunk."""
         return int(np.prod(self.chunk_shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize

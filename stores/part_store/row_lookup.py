@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import MercoreError
-from mercore.stores.location.protocol import Location
 from mercore.stores.part_store.column import Column
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
@@ -26,8 +25,6 @@ Range = tuple[int, int]  # the first byte of neighbouring blocks, and the byte b
 class RowLookup:
     """The blocks of a column that hold some rows, for any number of threads.
 
-    The system is asked at once for all blocks, which it reads in the background.
-
     Parameters
     ----------
     rows : int64[p], ascending; repeats are allowed
@@ -37,72 +34,75 @@ class RowLookup:
     def __init__(
         self, store: PartStore, name: str, rows: Ids, cached: Callable[[int], bool]
     ) -> None:
-        self._column, self._reads = store.columns[name], store.reads
-        self._files: dict[int, tuple[Location, list[Range]]] = {}
+        self._store, self._column = store, store.columns[name]
+        self._ranges: dict[int, list[Range]] = {}
         if not self._column.blocks or not len(rows):
             return
         part = rows // self._column.part_rows
         starts = np.flatnonzero(np.diff(part, prepend=-1))
         request_bytes = store.location.request_bytes
         inside = rows - part * self._column.part_rows
-        self._at, ranges = _ranges(self._column, inside, starts, request_bytes)
-        for number, chosen in zip(part[starts].tolist(), ranges, strict=True):
-            size = sum(stop - start for start, stop in chosen) + len(chosen) * request_bytes
+        self._at, ranges, cost = _ranges(self._column, inside, starts, request_bytes)
+        for number, chosen, size in zip(part[starts].tolist(), ranges, cost, strict=True):
             if size < self._column.chunk_bytes and not cached(number):
-                file = store.chunk_file(self._column, number)
-                self._files[number] = file, chosen
-                file.read_soon(chosen)
+                self._ranges[number] = chosen
 
     def __len__(self) -> int:
         """Return the number of parts whose blocks are read."""
-        return len(self._files)
+        return len(self._ranges)
 
-    def read(self, place: slice, receipt: Receipt) -> NDArray[Any] | None:
+    def read(self, place: slice, receipt: Receipt, *, wait: bool) -> NDArray[Any] | None:
         """Return the rows of one part, dtype[p], or None if the part is to be read whole.
 
         Parameters
         ----------
         place : the slice of ``rows`` that the part holds
         receipt : the receipt of the part
+        wait : otherwise return None if the system has to read first, and ask it to
         """
-        table = receipt.table(self._column)
-        if receipt.part not in self._files or table is None:
+        column, ranges = self._column, self._ranges.get(receipt.part)
+        table = receipt.table(column) if ranges else None
+        if ranges is None or table is None:
             return None
-        file, ranges = self._files[receipt.part]
-        data = np.empty(sum(stop - start for start, stop in ranges), np.uint8)
+        data = np.empty(sum([stop - start for start, stop in ranges]), np.uint8)
+        file = self._store.chunk_file(column, receipt.part)
         try:
-            count = file.read_ranges(ranges, data)
+            count = file.read_ranges(ranges, data, wait=wait)
         except MercoreError:
             return None
-        size = self._column.block_rows * self._column.row_bytes
-        blocks = sum(-(-(stop - start) // size) for start, stop in ranges)
-        self._reads.add(count, len(ranges), blocks)
         data.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
         if count != data.size or not self._are_right(data, ranges, table):
             return None
-        shape = (-1,) if self._column.width is None else (-1, self._column.width)
-        rows: NDArray[Any] = data.view(self._column.dtype).reshape(shape)[self._at[place]]
+        shape = (-1,) if column.width is None else (-1, column.width)
+        rows: NDArray[Any] = data.view(column.dtype).reshape(shape)[self._at[place]]
         return rows
 
     def _are_right(
         self, data: NDArray[np.uint8], ranges: list[Range], table: NDArray[np.uint32]
     ) -> bool:
-        """Return whether all blocks in some ranges have their checksums."""
-        checksums, done = [0, *table.tolist()], 0
-        size = self._column.block_rows * self._column.row_bytes
+        """Return whether all blocks in some ranges have their checksums; count what was read."""
+        done, blocks, size = 0, 0, self._column.block_rows * self._column.row_bytes
         for start, stop in ranges:
-            for block in range(start // size, -(-stop // size)):
-                end = done + min(size, stop - block * size)
-                if google_crc32c.extend(checksums[block], data[done:end]) != checksums[block + 1]:
+            block = start // size
+            checksum = int(table[block - 1]) if block else 0
+            last = done + stop - start
+            while done < last:
+                end = min(done + size, last)
+                checksum = google_crc32c.extend(checksum, data[done:end])
+                if checksum != table[block]:
                     return False
-                done = end
+                done, block, blocks = end, block + 1, blocks + 1
+        self._store.reads.add(data.size, len(ranges), blocks)
         return True
 
 
 def _ranges(
     column: Column, inside: Ids, starts: Ids, request_bytes: int
-) -> tuple[Ids, list[list[Range]]]:
-    """Return each row's position among the rows to read of its part, and the ranges of each part.
+) -> tuple[Ids, list[list[Range]], list[int]]:
+    """Return the blocks to read.
+
+    These are each row's position among the rows that are read of its part; and for each part the
+    ranges to read, and the number of bytes that take as long to read at once.
 
     Parameters
     ----------
@@ -121,7 +121,8 @@ def _ranges(
     ahead = before[of_row[starts]]  # rows of the ranges of earlier parts
     counts = np.diff([*starts, len(inside)])
     at = inside - first[of_row] + before[of_row] - np.repeat(ahead, counts)
-    size = column.row_bytes
+    size, splits = column.row_bytes, of_row[starts]
+    cost = np.add.reduceat((stop - first) * size + request_bytes, splits).tolist()
     ranges = list(zip((first * size).tolist(), (stop * size).tolist(), strict=True))
-    splits = [*of_row[starts].tolist(), len(ranges)]
-    return at, [ranges[a:b] for a, b in pairwise(splits)]
+    bounds = pairwise([*splits.tolist(), len(ranges)])
+    return at, [ranges[begin:end] for begin, end in bounds], cost

@@ -60,9 +60,10 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     counts = [0, 0]
     ranges, whole = LocalLocation.read_ranges, LocalLocation.read_into
 
-    def read_ranges(self: LocalLocation, asked: Any, buffer: Any) -> int:
-        counts[0] += buffer.size
-        return ranges(self, asked, buffer)
+    def read_ranges(self: LocalLocation, asked: Any, buffer: Any, *, wait: bool) -> int:
+        count = ranges(self, asked, buffer, wait=wait)
+        counts[0] += count
+        return count
 
     def read_into(self: LocalLocation, buffer: Any) -> int:
         counts[1] += len(buffer)
