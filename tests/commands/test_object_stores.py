@@ -720,3 +720,19 @@ def test_an_environment_that_is_not_to_be_used_is_refused(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     refused(2, message, "info", f"{URL}/x")
+
+
+def test_rows_are_looked_up_by_ranges_of_objects(server: ObjectServer, tmp_path: Path) -> None:
+    np.save(tmp_path / "base.npy", histograms(30_000, 256, seed=1))
+    np.save(tmp_path / "one.npy", histograms(1, 256, seed=2))
+    codes = f"{URL}/wide-codes"
+    succeed(f"ingest {tmp_path}/base.npy {URL}/wide")
+    succeed(f"encode {URL}/wide {codes}", *KERNEL_OPTION, "--encoder", "klsh", "--bits", 64)
+    _, flat = api.search(codes, tmp_path / "one.npy", k=10)
+    report, hits = api.search(codes, tmp_path / "one.npy", k=3, rerank=10)
+    _, truth = api.search(f"{URL}/wide", tmp_path / "one.npy", k=30_000, kernel=KERNEL)
+    expected = [row for row in truth.ids[0].tolist() if row in flat.ids[0]]
+    assert hits.ids[0].tolist() == expected[:3]
+    scanned, _ = api.search(codes, tmp_path / "one.npy", k=10)
+    looked_up = report["read_bytes"] - scanned["read_bytes"]
+    assert 0 < looked_up < 10 * (16 << 10) + 9 * (256 << 10)  # of 30 MB; blocks, and small gaps

@@ -14,6 +14,7 @@ from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 SCANNED_ROWS = 1 << 11  # rows bounded before the k-th bounds are raised
+PAIRS = 1 << 16  # pairs of a block at least: for few queries, a block costs more than its pairs
 PAIRS_PER_SLOT = 8  # the buffer holds one in 8 pairs of a block
 ROUNDING = 5e-6  # error of a float32 bound: nine operations on values below 8, each off by 2⁻²⁴
 
@@ -92,8 +93,9 @@ class BoundScanner:
         codes, terms = self._columns(columns)
         lists: list[Pairs] = []
         given_up, total = np.zeros(self.nq, np.bool_), 0
-        for start in range(0, len(codes), MAX_BLOCK_ROWS):
-            stop = min(start + MAX_BLOCK_ROWS, len(codes))
+        size = max(MAX_BLOCK_ROWS, PAIRS // self.nq)
+        for start in range(0, len(codes), size):
+            stop = min(start + size, len(codes))
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             lists.append(pairs._replace(rows=pairs.rows + (first + start)))
             total += len(pairs.queries)
