@@ -276,6 +276,10 @@ class WrappedVectors(Vectors):
         """Ask the system to read parts in the background."""
         self.vectors.read_soon(parts)
 
+
+class SameVectors(WrappedVectors):
+    """The rows of other vectors as they are, in the same parts."""
+
     def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
         """Return a reader of rows by their numbers."""
         return self.vectors.look_up(rows, through or self)
@@ -344,7 +348,7 @@ class EarlierVectors(SelectedVectors):
         self.history = vectors.history[: vectors.history.index(state)]
 
 
-class WatchedVectors(WrappedVectors):
+class WatchedVectors(SameVectors):
     """Vectors that remember which parts were read, and thereby checked."""
 
     def __init__(self, vectors: Vectors) -> None:
@@ -368,7 +372,7 @@ class WatchedVectors(WrappedVectors):
         return sorted(self._unread)
 
 
-class VectorCache(WrappedVectors):
+class VectorCache(SameVectors):
     """A cache, for any number of threads, of the parts of vectors that are read first.
 
     ``cache_bytes`` is its size.

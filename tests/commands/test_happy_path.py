@@ -427,7 +427,7 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
         "weights": (3000, 4),
         "scale": (3000,),
         "residual": (3000,),
-        "receipts": (60, 1024),
+        "receipts": (60, 1056),
     }
     rows = np.asarray(group["model/dictionary_rows"])
     assert np.array_equal(np.asarray(group["model/dictionary"]), base[rows])

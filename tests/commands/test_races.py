@@ -185,7 +185,7 @@ def test_an_encode_that_lost_its_lease_stops_before_the_next_part(
 WRITING: dict[str, tuple[str, Callable[[Path, Path], list[object]]]] = {
     "ingest": ("new", lambda data, out: ["ingest", data / "base.npy", out]),
     "encode": ("new", lambda data, out: ["encode", data / "vectors", out, *ENCODE]),
-    "search": ("hits.npz", lambda data, out: [*exactly(data), "--out", out]),
+    "search": ("hits.npz", lambda data, out: [*exactly(data), "--check-all", "--out", out]),
     "compare": ("compared", lambda data, out: [*comparing(data), "--out", out]),
 }
 
