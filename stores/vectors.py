@@ -152,6 +152,15 @@ class Vectors(ABC):
         """Return whether the rows of a part are in memory."""
         return False
 
+    def prefers_whole(self, part: int, block_bytes: int) -> bool:
+        """Return whether to read a part whole although its blocks take fewer bytes.
+
+        Parameters
+        ----------
+        block_bytes : bytes that take as long to read as the blocks that are wanted
+        """
+        return False
+
 
 class Lookup:
     """Rows of vectors by their numbers, read step by step, by any number of threads.
@@ -199,7 +208,8 @@ class Lookup:
         out: NDArray[Any] = np.empty(shape, self.vectors.dtype)
         waiting = []
         for number in range(first, stop):
-            rows = self.blocks(number, wait=False)
+            held = self.vectors.holds(int(self._parts[number]))
+            rows = None if held else self.blocks(number, wait=False)
             if rows is None:
                 waiting.append(number)
             else:
@@ -234,7 +244,7 @@ class BlockLookup(Lookup):
     def __init__(self, store: "VectorStore", rows: NDArray[np.int64], through: Vectors) -> None:
         super().__init__(through, rows)
         self._store = store
-        self._blocks = RowLookup(store.store, "vectors", rows, through.holds)
+        self._blocks = RowLookup(store.store, "vectors", rows, through.prefers_whole)
 
     @property
     def whole_parts(self) -> int:
@@ -287,6 +297,10 @@ class SameVectors(WrappedVectors):
     def holds(self, part: int) -> bool:
         """Return whether the rows of a part are in memory."""
         return self.vectors.holds(part)
+
+    def prefers_whole(self, part: int, block_bytes: int) -> bool:
+        """Return whether to read a part whole although its blocks take fewer bytes."""
+        return self.vectors.prefers_whole(part, block_bytes)
 
 
 class SelectedVectors(WrappedVectors):
@@ -375,7 +389,7 @@ class WatchedVectors(SameVectors):
 class VectorCache(SameVectors):
     """A cache, for any number of threads, of the parts of vectors that are read first.
 
-    ``cache_bytes`` is its size.
+    ``cache_bytes`` is its size, which holds ``max_parts``.
     """
 
     def __init__(self, vectors: Vectors, cache_bytes: int) -> None:
@@ -383,7 +397,9 @@ class VectorCache(SameVectors):
         self.hits = 0  # hits of several threads at once may count as one
         self._cached: dict[int, NDArray[Any]] = {}
         self._lock = Lock()
-        self._max_parts = cache_bytes // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)
+        self._part_bytes = vectors.part_rows * vectors.dims * vectors.dtype.itemsize
+        self.max_parts = cache_bytes // self._part_bytes
+        self._looked_up: dict[int, int] = {}
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
@@ -392,7 +408,7 @@ class VectorCache(SameVectors):
         if values is None:
             values = self.vectors.read_part(part)
             with self._lock:
-                if len(self._cached) < self._max_parts:
+                if len(self._cached) < self.max_parts:
                     self._cached[part] = values
         return values
 
@@ -403,7 +419,19 @@ class VectorCache(SameVectors):
 
     def holds(self, part: int) -> bool:
         """Return whether the rows of a part are in memory."""
-        return part in self._cached
+        return part in self._cached or self.vectors.holds(part)
+
+    def prefers_whole(self, part: int, block_bytes: int) -> bool:
+        """Return whether to keep a part: it is here, or look-ups have cost as much as reading it.
+
+        So look-ups cost at most twice what they would have cost by whole parts from the start.
+        """
+        if self.holds(part) or self.vectors.prefers_whole(part, block_bytes):
+            return True
+        if len(self._cached) >= self.max_parts:
+            return False
+        self._looked_up[part] = self._looked_up.get(part, 0) + block_bytes
+        return self._looked_up[part] >= self._part_bytes
 
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read the parts that the cache does not hold."""

@@ -129,9 +129,7 @@ class OpenStore:
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
 
     def prefetch(self) -> int:
-        """Read codes, or vectors where there are none, into the memory that the limit allows.
-
-        A later search reads the rest, and the vectors that it needs. Returns the bytes held.
+        """Read codes, then vectors, into the memory that the limit allows; return the bytes held.
 
         Raises
         ------
@@ -143,10 +141,9 @@ class OpenStore:
             names = codes.store.store.layout.column_names
             for _ in read_parts(codes, names, iter(range(codes.store.parts))):
                 pass
-            return codes.cache.size
-        for part in range(vectors.parts):
+        for part in range(vectors.parts)[: vectors.max_parts]:
             vectors.read_part(part)
-        return vectors.size
+        return vectors.size + (0 if codes is None else codes.cache.size)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return what was read so far of the codes and of the vectors.

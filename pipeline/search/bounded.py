@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float32
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.scanner import Pairs, joined, select_pairs
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.collect import PairBudget, too_many
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.executor import QueryBatch
+from mercore.pipeline.search.executor import QueryBatch, ScorePairs
 from mercore.pipeline.search.rerank import Threshold
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
@@ -23,6 +23,7 @@ SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3
 WINDOW_PAIRS = 1 << 26  # pairs (query, row) whose bounds are compared before k-th scores are raised
 FIRST_SHARE, GROWTH = 4, 4  # the first window is 4 times smaller; later ones grow by 4
 MANY_FAILING = 0.5  # share of a batch
+ROWS_PER_PAIR = 256  # of a window: where pairs are fewer, most blocks of vectors hold no row of one
 PARTS_AT_ONCE = 16  # parts of a window at least: enough for the threads to share
 
 
@@ -128,30 +129,30 @@ class Bounded:
         return collected.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
-        """Score the pairs of a window: the greatest bounds first, then those that still reach."""
+        """Score the pairs of a window: the greatest bounds first, then those that still reach.
+
+        Only rows that are scored are fetched. But where those of the greatest bounds lie in most
+        blocks of the vectors, all rows are fetched together: else these blocks were read twice.
+        """
         first, end = self.codes.bounds(parts[0])[0], self.codes.bounds(parts[-1])[1]
         known = self._known(pairs, first, end)
         pairs = joined(
             [self._claimed(first, end), select_pairs(pairs, ~known) if known.any() else pairs]
         )
-        fetched = np.zeros(end - first, np.bool_)
-        fetched[pairs.rows - first] = True
-        distinct = np.flatnonzero(fetched)
-        positions = np.empty(end - first, np.int64)  # of the rows that are fetched
-        positions[distinct] = np.arange(len(distinct))
-        score_pairs = self.batch.fetch_to_score(distinct + first)
         greatest = TopK(self.nq, 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
 
+        ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
+        few = np.count_nonzero(ahead) * ROWS_PER_PAIR < end - first
+        together = None if few else self._fetch(pairs.rows, first, end)
+
         def score(some: Pairs) -> None:
             threshold = Threshold(self.k, self.scored.least)
+            score_pairs = together or self._fetch(some.rows, first, end)
             self.scored.add(
-                some.queries,
-                some.rows,
-                score_pairs(positions[some.rows - first], some.queries, threshold),
+                some.queries, some.rows, score_pairs(some.rows, some.queries, threshold)
             )
 
-        ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         score(select_pairs(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
@@ -160,6 +161,22 @@ class Bounded:
         )
         score(select_pairs(pairs, left & ~self.failing[pairs.queries]))
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
+
+    def _fetch(self, rows: NDArray[np.int64], first: int, end: int) -> ScorePairs:
+        """Fetch rows of [first, end); return a function that scores pairs of them by their rows."""
+        fetched = np.zeros(end - first, np.bool_)
+        fetched[rows - first] = True
+        distinct = np.flatnonzero(fetched)
+        positions = np.empty(end - first, np.int64)  # of the rows that are fetched
+        positions[distinct] = np.arange(len(distinct))
+        score_pairs = self.batch.fetch_to_score(distinct + first)
+
+        def scores(
+            rows: NDArray[np.int64], queries: NDArray[np.int64], threshold: Threshold
+        ) -> Float64:
+            return score_pairs(positions[rows - first], queries, threshold)
+
+        return scores
 
     def _claimed(self, first: int, end: int) -> Pairs:
         """Return the claimed pairs of rows [first, end), with bounds of ∞: they come first."""

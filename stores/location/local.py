@@ -31,7 +31,7 @@ class LocalLocation:
     """A file or a folder: see ``Location``."""
 
     path: Path
-    request_bytes: ClassVar[int] = 48 << 10
+    request_bytes: ClassVar[int] = 16 << 10
     requests: ClassVar[int] = 1
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ from mercore.stores.part_store.column import Column
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
 
+BLOCK_COST = 133  # % of the time that as many bytes of a whole part take
 Ids = NDArray[np.int64]
 Range = tuple[int, int]  # the first byte of neighbouring blocks, and the byte behind their last
 
@@ -28,11 +29,12 @@ class RowLookup:
     Parameters
     ----------
     rows : int64[p], ascending; repeats are allowed
-    cached : tells of a part whether its rows are at hand, so that no block has to be read
+    prefers_whole : tells of a part whether to read it whole, although its blocks take only so many
+        bytes
     """
 
     def __init__(
-        self, store: PartStore, name: str, rows: Ids, cached: Callable[[int], bool]
+        self, store: PartStore, name: str, rows: Ids, prefers_whole: Callable[[int, int], bool]
     ) -> None:
         self._store, self._column = store, store.columns[name]
         self._ranges: dict[int, list[Range]] = {}
@@ -44,7 +46,7 @@ class RowLookup:
         inside = rows - part * self._column.part_rows
         self._at, ranges, cost = _ranges(self._column, inside, starts, request_bytes)
         for number, chosen, size in zip(part[starts].tolist(), ranges, cost, strict=True):
-            if size < self._column.chunk_bytes and not cached(number):
+            if size < self._column.chunk_bytes and not prefers_whole(number, size):
                 self._ranges[number] = chosen
 
     def __len__(self) -> int:
@@ -122,7 +124,9 @@ def _ranges(
     counts = np.diff([*starts, len(inside)])
     at = inside - first[of_row] + before[of_row] - np.repeat(ahead, counts)
     size, splits = column.row_bytes, of_row[starts]
-    cost = np.add.reduceat((stop - first) * size + request_bytes, splits).tolist()
+    cost = np.add.reduceat(
+        (stop - first) * size * BLOCK_COST // 100 + request_bytes, splits
+    ).tolist()
     ranges = list(zip((first * size).tolist(), (stop * size).tolist(), strict=True))
     bounds = pairwise([*splits.tolist(), len(ranges)])
     return at, [ranges[begin:end] for begin, end in bounds], cost
