@@ -21,14 +21,8 @@ from mercore.stores.part_backed_store import LINEAR_MAP
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import to_json
-from mercore.stores.vectors import (
-    EarlierVectors,
-    State,
-    Vectors,
-    VectorStore,
-    blocks,
-    dropped_name,
-)
+from mercore.stores.vector_views import EarlierVectors
+from mercore.stores.vectors import State, Vectors, VectorStore, blocks, dropped_name
 from mercore.stores.wording import command, option
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20

@@ -18,7 +18,8 @@ from mercore.stores.formats.array import ArraySource
 from mercore.stores.formats.source import Source, content_digest
 from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.spec import digest
-from mercore.stores.vectors import Lookup, Vectors, WrappedVectors
+from mercore.stores.vector_views import WrappedVectors
+from mercore.stores.vectors import Lookup, Vectors
 
 BLOCK_ROWS = 256  # rows that are mapped at a time
 

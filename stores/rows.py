@@ -13,14 +13,9 @@ from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Header, header_of_group
 from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.vector_views import WrappedVectors
 from mercore.stores.vector_writer import chunk_rows
-from mercore.stores.vectors import (
-    Vectors,
-    VectorStore,
-    WrappedVectors,
-    blocks,
-    open_vector_store,
-)
+from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
 
 class SourceVectors(Vectors):

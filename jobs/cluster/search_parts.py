@@ -37,7 +37,8 @@ from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.orders import open_order_store
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
-from mercore.stores.vectors import SelectedVectors, Vectors, WatchedVectors
+from mercore.stores.vector_views import SelectedVectors, WatchedVectors
+from mercore.stores.vectors import Vectors
 
 CACHED_BATCHES = AT_ONCE + 1  # per worker; queries given up by bounds are another batch
 RUNS_PER_THREAD = 2  # runs of parts

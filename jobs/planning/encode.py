@@ -27,7 +27,8 @@ from mercore.pipeline.parallel import over_parts
 from mercore.stores.codes import CodeStore
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.page_cache import chunk_files, forget
-from mercore.stores.vectors import Vectors, VectorStore, gather, store_of
+from mercore.stores.vector_views import store_of
+from mercore.stores.vectors import Vectors, VectorStore, gather
 
 SECONDS = 0.6  # of the sample
 BLOCKS = 64  # the most that are encoded

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.selection import RangeSelection
-from mercore.stores.vectors import SelectedVectors, Vectors
+from mercore.stores.vector_views import SelectedVectors
+from mercore.stores.vectors import Vectors
 
 
 def first_rows(vectors: Vectors, rows: int) -> SelectedVectors:

@@ -27,7 +27,8 @@ from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.page_cache import chunk_files, forget
-from mercore.stores.vectors import Vectors, store_of
+from mercore.stores.vector_views import store_of
+from mercore.stores.vectors import Vectors
 
 SECONDS = 0.15  # of the sample, beyond its first unit
 QUERIES = 256  # at most, of a batch that scans a store: the work grows with the queries too

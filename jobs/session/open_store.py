@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from mercore.jobs.api import execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
@@ -37,7 +38,6 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.errors import InputError
-from mercore.stores.extras import naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
@@ -45,7 +45,8 @@ from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_stored
-from mercore.stores.vectors import VectorCache, Vectors, store_of
+from mercore.stores.vector_views import VectorCache, store_of
+from mercore.stores.vectors import Vectors
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
 

@@ -36,7 +36,8 @@ from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.rows import checksums_of, open_vectors
-from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, dropped_name
+from mercore.stores.vector_views import EarlierVectors
+from mercore.stores.vectors import Vectors, VectorStore, dropped_name
 from mercore.stores.wording import option, setting
 
 

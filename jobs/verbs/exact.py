@@ -43,7 +43,8 @@ from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
-from mercore.stores.vectors import Vectors, WatchedVectors
+from mercore.stores.vector_views import WatchedVectors
+from mercore.stores.vectors import Vectors
 from mercore.stores.wording import command, option, setting
 
 

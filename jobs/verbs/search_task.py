@@ -27,7 +27,8 @@ from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
-from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, store_of
+from mercore.stores.vector_views import EarlierVectors, store_of
+from mercore.stores.vectors import Vectors, VectorStore
 from mercore.stores.wording import option, setting
 
 DEFAULT_BATCH = 1024

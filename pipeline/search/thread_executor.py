@@ -22,7 +22,8 @@ from mercore.pipeline.search.fetch import RowCache, fetch
 from mercore.pipeline.search.rerank import Prepared, Threshold, pair_scores, scores_of_pairs
 from mercore.pipeline.search.scan import OpenCodes, scan_parts
 from mercore.pipeline.topk import TopK
-from mercore.stores.vectors import VectorCache, Vectors, WatchedVectors
+from mercore.stores.vector_views import VectorCache, WatchedVectors
+from mercore.stores.vectors import Vectors
 
 PART_CACHE_BYTES = 1 << 24  # of vectors, kept per batch: a small store is read once per batch
 AHEAD_BYTES = 1 << 28  # of vectors, at most, that the system reads while codes are scanned

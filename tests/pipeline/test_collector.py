@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.exhaustive import RowsBatch, search_parts
 from mercore.stores.selection import BitSelection
-from mercore.stores.vectors import SelectedVectors, Vectors, VectorStore
+from mercore.stores.vector_views import SelectedVectors
+from mercore.stores.vectors import Vectors, VectorStore
 from tests.independent import reference
 from tests.support.cases import loop_over
 from tests.support.making import histograms, make_vectors

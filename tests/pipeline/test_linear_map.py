@@ -23,7 +23,8 @@ from mercore.pipeline.linear_map import LinearMap, MappedSource, MappedVectors, 
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, IntegrityError, ShapeError
 from mercore.stores.rows import SourceVectors
-from mercore.stores.vectors import VectorCache, VectorStore, WatchedVectors, gather, store_of
+from mercore.stores.vector_views import VectorCache, WatchedVectors, store_of
+from mercore.stores.vectors import VectorStore, gather
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors, plan_encode
 from tests.support.strategies import steady

@@ -19,15 +19,9 @@ from mercore.stores.rows import (
     open_rows,
     open_vectors,
 )
+from mercore.stores.vector_views import VectorCache
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
-from mercore.stores.vectors import (
-    VectorCache,
-    Vectors,
-    VectorStore,
-    blocks,
-    gather,
-    open_vector_store,
-)
+from mercore.stores.vectors import Vectors, VectorStore, blocks, gather, open_vector_store
 from tests.support.making import Rows, histograms, make_vectors
 from tests.support.strategies import steady
 

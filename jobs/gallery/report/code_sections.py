@@ -33,7 +33,8 @@ from mercore.stores.formats.images import Images
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.results.hits import Hits
 from mercore.stores.spec import in_words
-from mercore.stores.vectors import Vectors, store_of
+from mercore.stores.vector_views import store_of
+from mercore.stores.vectors import Vectors
 
 SHOWN, SIDE = 12, 96  # queries of the gallery, and pixels of an image as the page shows it
 RERANK_HINT = (

@@ -5,7 +5,8 @@ from mercore.stores.formats import open_source
 from mercore.stores.formats.images import Images
 from mercore.stores.formats.source import Source
 from mercore.stores.rows import is_store
-from mercore.stores.vectors import Vectors, VectorStore, open_vector_store, store_of
+from mercore.stores.vector_views import store_of
+from mercore.stores.vectors import Vectors, VectorStore, open_vector_store
 
 
 def open_pictures(vectors: Vectors | None, queries: Source | None) -> tuple[Images, Images] | None:

@@ -11,7 +11,8 @@ from mercore.pipeline.encoders.encoder import draw_rows
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats.source import Source
 from mercore.stores.rows import SourceVectors
-from mercore.stores.vectors import Vectors, WrappedVectors, blocks, gather
+from mercore.stores.vector_views import WrappedVectors
+from mercore.stores.vectors import Vectors, blocks, gather
 
 MAX_ROWS = 1 << 17  # rows that are searched
 MIN_RUNS = 16  # of more rows than these

@@ -27,7 +27,8 @@ from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_rows, open_vectors
-from mercore.stores.vectors import Vectors, store_of
+from mercore.stores.vector_views import store_of
+from mercore.stores.vectors import Vectors
 from tests.benchmarks.measurements.timing import interleaved
 from tests.benchmarks.reporting.tables import Row
 

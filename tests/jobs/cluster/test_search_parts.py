@@ -32,7 +32,7 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.results.hits import read_hits
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
-from mercore.stores.vectors import WatchedVectors
+from mercore.stores.vector_views import WatchedVectors
 from tests.pipeline.test_collector import Within
 from tests.support.cases import loop_over
 from tests.support.making import Rows

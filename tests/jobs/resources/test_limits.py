@@ -10,7 +10,8 @@ from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.selection import BitSelection, RangeSelection
-from mercore.stores.vectors import SelectedVectors, Vectors
+from mercore.stores.vector_views import SelectedVectors
+from mercore.stores.vectors import Vectors
 from tests.support.making import histograms, make_codes, make_vectors
 
 ROWS, DIMS = 4096, 16

@@ -25,7 +25,8 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
-from mercore.stores.vectors import VectorCache, VectorStore
+from mercore.stores.vector_views import VectorCache
+from mercore.stores.vectors import VectorStore
 from tests.independent import exact_truth
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from mercore.pipeline.search.fetch import ROW_CACHE_BYTES, RowCache
-from mercore.stores.vectors import WatchedVectors
+from mercore.stores.vector_views import WatchedVectors
 from tests.support.making import histograms, make_vectors
 
 

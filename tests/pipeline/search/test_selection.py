@@ -37,12 +37,8 @@ from mercore.stores.errors import IntegrityError
 from mercore.stores.orders import OrderStore, create_or_resume
 from mercore.stores.part_store.part_reader import PartCache, PartReader
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
-from mercore.stores.vectors import (
-    SelectedVectors,
-    VectorCache,
-    VectorStore,
-    WatchedVectors,
-)
+from mercore.stores.vector_views import SelectedVectors, VectorCache, WatchedVectors
+from mercore.stores.vectors import VectorStore
 from tests.independent.exact_truth import nearest
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors

@@ -23,12 +23,8 @@ from mercore.stores.part_store.group_metadata import columns_metadata, root_meta
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import receipt_bytes
-from mercore.stores.vectors import (
-    VectorCache,
-    Vectors,
-    VectorStore,
-    open_vector_store,
-)
+from mercore.stores.vector_views import VectorCache
+from mercore.stores.vectors import Vectors, VectorStore, open_vector_store
 from tests.support.cases import loop_over
 from tests.support.making import make_vectors
 

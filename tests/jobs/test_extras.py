@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import mercore
+from mercore.jobs.face.extras import EXTRAS, naming_extras
 from mercore.stores.errors import InputError
-from mercore.stores.extras import EXTRAS, naming_extras
 from tests.support.running import invoke
 
 
