@@ -82,8 +82,8 @@ class Vectors(ABC):
     None for all. ``dropped`` are the source rows that ingest dropped, int64, ascending.
     ``history`` are the earlier states of vectors that have grown, oldest first.
     ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
-    reading a part takes beyond its rows. ``requests`` is the number of parts to read rows from at
-    the same time, whatever the number of threads.
+    reading a part takes beyond its rows. ``requests`` is the number of parts to read blocks from
+    at the same time, whatever the number of threads.
     """
 
     rows: int
@@ -190,6 +190,10 @@ class Lookup:
     def steps(self) -> list[int]:
         """The numbers of the steps."""
         return list(range(len(self.places)))
+
+    def readers(self, threads: int) -> int:
+        """Return the number of threads to read with: blocks of objects are waited for at once."""
+        return threads if self.whole_parts else max(threads, self.vectors.requests)
 
     def read(self, step: int) -> NDArray[Any]:
         """Return the rows of a step, dtype[p, d], each checked.

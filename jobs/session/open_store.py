@@ -1,5 +1,6 @@
 """Open stores: what a search has read stays in memory, so that small batches are fast."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -37,7 +38,7 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
@@ -132,19 +133,25 @@ class OpenStore:
     def prefetch(self) -> int:
         """Read codes, then vectors, into the memory that the limit allows; return the bytes held.
 
+        Vectors of codes that are not where they were, are left out.
+
         Raises
         ------
         IntegrityError
             If a byte that was read is wrong.
         """
-        codes, vectors = self._codes, self._vectors
+        codes, held = self._codes, 0
         if codes is not None:
             names = codes.store.store.layout.column_names
             for _ in read_parts(codes, names, iter(range(codes.store.parts))):
                 pass
-        for part in range(vectors.parts)[: vectors.max_parts]:
-            vectors.read_part(part)
-        return vectors.size + (0 if codes is None else codes.cache.size)
+            held = codes.cache.size
+        with suppress(NotFoundError):
+            vectors = self._vectors
+            for part in range(vectors.parts)[: vectors.max_parts]:
+                vectors.read_part(part)
+            held += vectors.size
+        return held
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return what was read so far of the codes and of the vectors.

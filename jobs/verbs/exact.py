@@ -295,7 +295,7 @@ def _write_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
         "rows": np.array(task.vectors.rows),
     }
     path = certificate_path(out)
-    write_certificate(path, arrays, task.about)
+    write_certificate(path, arrays, task.about | {"check_all": task.check_all})
     return path
 
 

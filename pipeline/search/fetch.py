@@ -23,7 +23,7 @@ def fetch(lookup: Lookup, *, threads: int) -> NDArray[Any]:
         for step in steps:
             out[lookup.places[step]] = lookup.read(step)
 
-    over_parts(lookup.steps, max(threads, vectors.requests), work)
+    over_parts(lookup.steps, lookup.readers(threads), work)
     return out
 
 

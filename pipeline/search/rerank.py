@@ -105,7 +105,7 @@ def scores_of_pairs(
                 places, pairs = places[kept], (pairs[0][kept], pairs[1][kept])
             scores[places] = _exact(prepared, values, pairs, distinct[place])
 
-    over_parts(lookup.steps, max(threads, vectors.requests), work)
+    over_parts(lookup.steps, lookup.readers(threads), work)
     return scores
 
 
