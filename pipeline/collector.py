@@ -34,7 +34,7 @@ class Collector(Protocol):
 
     @classmethod
     def merge(cls, collectors: Sequence[Self]) -> Self:
-        """Return what collectors of disjoint rows keep together."""
+        """Merge collectors of disjoint rows into one."""
         ...
 
 

@@ -99,7 +99,7 @@ class SearchWorker(ThreadExecutor):
         return queries
 
     def merge(self, collectors: Sequence[Kept]) -> Kept:
-        """Return what collectors keep together."""
+        """Merge collectors into one."""
         return type(collectors[0]).merge(collectors)
 
     def _parts_read(self) -> PartsRead:
@@ -250,7 +250,7 @@ class ClusterBatch:
         return cast("TopK", top_k)
 
     def score_every_row(self, new: NewCollector[Kept]) -> Kept:
-        """Return what a collector keeps of all vectors, by their true scores, float64."""
+        """Score every row by the true kernel in float64; return the filled collector."""
         vectors = self.executor.vectors
         assert vectors is not None
         parts = range(vectors.parts)

@@ -154,7 +154,7 @@ class OpenStore:
         return held
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Return what was read so far of the codes and of the vectors.
+        """Return counts of the reads so far, of the codes and of the vectors.
 
         For each of them: ``bytes`` of chunks and the ``requests`` that read them, the ``blocks``
         in which rows were looked up, and ``cached``, the parts that came from memory instead.

@@ -42,7 +42,7 @@ class QueryBatch(Protocol):
         ...
 
     def score_every_row(self, new: NewCollector[Kept]) -> Kept:
-        """Return what a collector keeps of all vectors, by their true scores, float64."""
+        """Score every row by the true kernel in float64; return the filled collector."""
         ...
 
     def scores(self, rows: Ids, queries: Ids, k: int | None = None) -> Float64:

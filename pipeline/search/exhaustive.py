@@ -53,7 +53,7 @@ def search_parts(
     *,
     threads: int,
 ) -> Kept:
-    """Return what a collector keeps of the rows of some parts, by their true scores."""
+    """Score the rows of some parts by the true kernel; return the filled collector."""
     size = block_rows(vectors.dims)
 
     def work(parts: Iterator[int]) -> Kept:

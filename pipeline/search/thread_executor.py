@@ -124,11 +124,11 @@ class ThreadBatch:
         return collect(self._codes, bounds, parts, (least, budget), threads=self.executor.threads)
 
     def score_every_row(self, new: NewCollector[Kept]) -> Kept:
-        """Return what a collector keeps of all vectors, by their true scores, float64."""
+        """Score every row by the true kernel in float64; return the filled collector."""
         return self.score_parts(range(self._vectors.parts), new)
 
     def score_parts(self, parts: Sequence[int], new: NewCollector[Kept]) -> Kept:
-        """Return what a collector keeps of some parts of the vectors, by their true scores."""
+        """Score the rows of some parts by the true kernel; return the filled collector."""
         return exhaustive.search_parts(
             self._vectors, self.packed, parts, new, threads=self.executor.threads
         )

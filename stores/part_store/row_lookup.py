@@ -29,8 +29,7 @@ class RowLookup:
     Parameters
     ----------
     rows : int64[p], ascending; repeats are allowed
-    prefers_whole : tells of a part whether to read it whole, although its blocks take only so many
-        bytes
+    prefers_whole : of a part, and the bytes that its blocks cost, whether to read the part whole
     """
 
     def __init__(
