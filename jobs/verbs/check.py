@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
 from mercore.jobs.verbs.inputs import VerbTask, exclusive
@@ -31,6 +32,9 @@ class CheckTask(VerbTask):
             progress("check", parts, "parts") as advance,
         ):
             faults = add_blocks(self.store, advance) if adds else self.store.check(advance)
+        if self.add_blocks and not faults:
+            state = "has its checksums of blocks now" if adds else "had checksums of blocks already"
+            echo(f"{self.path} {state}", err=True)
         return {"path": self.path, "kind": self.store.header.kind, "parts": parts, "faults": faults}
 
 

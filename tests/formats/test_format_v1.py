@@ -3,6 +3,7 @@ them, for ever."""
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+import mercore
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.batch_search import (
@@ -18,6 +20,8 @@ from mercore.pipeline.search.batch_search import (
     search_vector_store,
 )
 from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.part_store.blocks import BLOCK_BYTES
+from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import VectorStore, open_vector_store
@@ -122,3 +126,23 @@ def test_the_committed_stores_are_a_few_kilobytes_and_name_no_place_on_a_machine
     files = [path for path in (ROOT / HERE).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 40_000
     assert not any(re.search(rb'": "/\w', path.read_bytes()) for path in files)
+
+
+def test_check_adds_blocks_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / HERE, tmp_path / "v1")
+    before = searched(*opened(tmp_path / "v1"))
+    for name in ("vectors", "codes"):
+        path = tmp_path / "v1" / name
+        for state in ("has its checksums of blocks now", "had checksums of blocks already"):
+            assert mercore.check(path, add_blocks=True)["faults"] == []
+            assert f"{path} {state}" in capsys.readouterr().err
+        assert open_header(path).block_bytes == BLOCK_BYTES
+    vectors, codes = opened(tmp_path / "v1")
+    assert codes.spec.source == vectors.fingerprint
+    for name, hits in searched(vectors, codes).items():
+        np.testing.assert_array_equal(hits.ids, before[name].ids)
+        assert as_floats(hits) == as_floats(before[name])
+
+
+def opened(folder: Path) -> tuple[VectorStore, CodeStore]:
+    return open_vector_store(folder / "vectors"), open_code_store(folder / "codes")
