@@ -96,7 +96,9 @@ def test_a_disk_that_becomes_read_only(
     subprocess.run(
         ["mount", "--bind", disk, disk], check=True
     )  # over the mount whose files are open
-    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+    remount = ["mount", "-o", "remount,bind,ro", str(disk)]
+    while b"busy" in subprocess.run(remount, capture_output=True, check=False).stderr:
+        pass  # a file was open for writing at that moment
     assert "Read-only file system" in failed(queue, job)
     queue.succeed("resume", job)
     assert "Read-only file system" in failed(queue, job)
