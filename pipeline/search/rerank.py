@@ -121,7 +121,7 @@ class TopKPrefilter:
 
         Parameters
         ----------
-        values : dtype[n, d], raw rows; their numbers for ties begin with ``first``
+        values : dtype[n, d], raw rows; the first of them has the number ``first``, for ties
         pairs : positions in ``values``, ascending, and queries
         """
         prefilter, (rows, queries) = self._prepared.prefilter, pairs

@@ -47,8 +47,8 @@ def table_text(table: NDArray[np.uint32]) -> str:
 
 
 def text_bytes(column: Column) -> int:
-    """Return the bytes of the text of a table."""
-    return len(base64.b64encode(bytes(4 * column.blocks)))
+    """Return the bytes of the text of a table: four letters for three of its bytes."""
+    return 4 * -(-4 * column.blocks // 3)
 
 
 @lru_cache(1 << 12)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.part_store.add_blocks import add_blocks
-from mercore.stores.part_store.blocks import BLOCK_BYTES
-from mercore.stores.part_store.column import CHECKSUM_BYTES
+from mercore.stores.part_store.blocks import BLOCK_BYTES, table_text, text_bytes
+from mercore.stores.part_store.column import CHECKSUM_BYTES, Column
 from mercore.stores.part_store.group_metadata import columns_metadata, root_metadata
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
@@ -208,6 +208,17 @@ def test_a_table_holds_the_checksum_of_all_bytes_up_to_the_end_of_each_block(
         assert f"{table[-1]:08x}" == receipt.chunks["vectors"]["crc32c"]
 
 
+def test_the_bytes_of_a_table_are_known_without_making_it() -> None:
+    for rows in range(1, 40):
+        column = Column(name="c", dtype="uint8", width=4, rows=rows, part_rows=rows, block_bytes=4)
+        assert column.blocks == rows
+        assert text_bytes(column) == len(table_text(np.zeros(rows, np.uint32)))
+    hostile = Column(
+        name="c", dtype="uint8", width=1, rows=1 << 48, part_rows=1 << 48, block_bytes=1024
+    )
+    assert text_bytes(hostile) > 1 << 40  # no memory could hold it
+
+
 # Stores of earlier versions
 
 
@@ -230,7 +241,8 @@ def test_blocks_are_added_to_a_store_of_an_earlier_version(
 ) -> None:
     rows, vectors = stored
     old = without_blocks(vectors, tmp_path / "old")
-    assert "block_bytes" not in json.loads((tmp_path / "old/zarr.json").read_text())["attributes"]
+    written = json.loads((tmp_path / "old/zarr.json").read_text())["attributes"]["mercore"]
+    assert "block_bytes" not in written
     assert old.fingerprint == vectors.fingerprint
     assert old.store.check() == []
     chosen = np.array([7, 20_000])
