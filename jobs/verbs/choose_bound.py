@@ -9,9 +9,9 @@ from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
+from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound, usual_search
 from mercore.pipeline.search.collect import FAILING
-from mercore.pipeline.search.costs import Search, every_row
+from mercore.pipeline.search.costs import every_row
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import CostError, ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
@@ -36,7 +36,7 @@ def chosen_bound(
         check_every_row(vectors, kernel)  # errors of a sample would name other row numbers
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=random_state)
-    every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
+    every = every_row(usual_search(vectors, kernel))
     print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
     best = measured[0]
     if best.share > FAILING or best.cost > every:

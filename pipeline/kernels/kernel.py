@@ -71,6 +71,9 @@ class Kernel(ABC):
     raw_metrics: ClassVar[tuple[str, ...]] = ()
     """The metrics of prepared rows that rank as the kernel does: ``pq`` serves these."""
 
+    of_bytes: ClassVar[Literal["distance", "product", "cosine"] | None] = None
+    """The form of scores that are computed in integers where rows and queries are bytes."""
+
     term_cost: ClassVar[float] = 0.012
     """The time of one float32 term of a block, in nanoseconds."""
 

@@ -350,6 +350,7 @@ class Cosine(_Inner):
     aliases = ("angular", "cosine_similarity", "cos")
     signed = True
     scaling = "NORM_ONE"
+    of_bytes = "cosine"
 
     def row_roundings(self, d: int) -> float:
         """Return 4.5 + d / 2: 2 for ÷, 1 for √, half of 3 for squares, half of d for their sum.

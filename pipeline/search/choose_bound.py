@@ -23,6 +23,7 @@ from mercore.pipeline.encoders.bounds.sample import (
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
+from mercore.pipeline.scanners.byte_rows import takes_bytes
 from mercore.pipeline.search.costs import Search, by_bounds
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather
@@ -55,7 +56,7 @@ def choose_bound(
     rows = gather(
         vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows)))
     )
-    search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)
+    search = usual_search(vectors, kernel, k)
     measured = []
     of_kernel = _bounds if kernel.normalised else _raw_bounds
     for spec, model, shares in of_kernel(vectors, kernel.ranking, rows, random_state):
@@ -65,6 +66,12 @@ def choose_bound(
             Measured(spec=spec, bytes=size, share=share, cost=by_bounds(search, size, model, share))
         )
     return sorted(measured, key=lambda bound: bound.cost)
+
+
+def usual_search(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS) -> Search:
+    """Return the search that a bound is chosen for: its queries are of the type of the rows."""
+    whole = takes_bytes(kernel, vectors.dtype, vectors.dims)
+    return Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k, whole)
 
 
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.sample import expected_share
+from mercore.pipeline.scanners.byte_rows import as_bytes
 from mercore.pipeline.search.answers import (
     ExactAnswers,
     Scored,
@@ -84,11 +85,7 @@ class ExactSearch:
         worker = self.executor.single_worker()
         if worker is not None:
             return worker.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
-        if (
-            self.bounds is None
-            or 2 * k >= self.scorer.vectors.rows
-            or not self._pays(len(queries), k)
-        ):
+        if self.bounds is None or 2 * k >= self.scorer.vectors.rows or not self._pays(queries, k):
             return self._of_every_row(queries, k)
         bounded = Bounded(
             self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k
@@ -102,7 +99,7 @@ class ExactSearch:
         bounded.scan()
         return self._completed(bounded, again=True)
 
-    def _pays(self, queries: int, k: int) -> bool:
+    def _pays(self, queries: NDArray[Any], k: int) -> bool:
         """Return whether bounds are expected to be faster than every row.
 
         Of a small store, this is not asked: either way is fast.
@@ -111,7 +108,9 @@ class ExactSearch:
         store, vectors = self.bounds.store, self.scorer.vectors
         if vectors.rows < SMALL or "shares" not in store.model:  # no sample measured at encoding
             return True
-        search = Search(vectors.rows, vectors.dims, vectors.dtype, self.scorer.kernel, queries, k)
+        kernel, dtype = self.scorer.kernel, vectors.dtype
+        whole = as_bytes(kernel, queries, dtype) is not None
+        search = Search(vectors.rows, vectors.dims, dtype, kernel, len(queries), k, whole)
         share = expected_share(store.model["shares"], vectors.rows / k)
         return by_bounds(
             search, row_bytes(store.store.layout.columns), store.model, share

@@ -11,21 +11,39 @@ from mercore.pipeline.arrays import Float64, float32_below
 from mercore.pipeline.collector import Collector, Kept, NewCollector
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts, read_ahead
+from mercore.pipeline.scanners.byte_rows import ByteQueries, byte_queries
 from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
-# of a block: in float64 it stays in the processor's cache
+# of a block: it stays in the processor's cache, in float64 too
 BLOCK_BYTES, MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 1 << 20, 1024, 64
+BYTE_PAIRS = (
+    1 << 21
+)  # of a block of bytes, at most; fewer rows would cost little more than the call
 
 
 class RowsBatch:
-    """A batch of queries for every row: prepared in float64, and packed for the float32 filter."""
+    """A batch of queries for every row: prepared in float64, and packed for the float32 filter.
 
-    def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
+    For rows of bytes, ``dtype`` of the store, whole queries are packed as bytes: see ``byte_rows``.
+    """
+
+    def __init__(self, kernel: Kernel, queries: NDArray[Any], dtype: np.dtype[Any]) -> None:
         self.kernel = kernel
         self.prepared: Float64 = kernel.prepare(queries, label="query")
-        self.columns = kernel.packed(np.ascontiguousarray(self.prepared.T).astype(np.float32))
+        self.bytes = byte_queries(kernel, queries, dtype)
+        if self.bytes is None:
+            self.columns = kernel.packed(np.ascontiguousarray(self.prepared.T).astype(np.float32))
+
+    def search(self, rows: NDArray[Any], first: int, collector: Collector) -> None:
+        """Score consecutive rows, the first is row ``first``; insert the pairs that may be kept."""
+        if self.bytes is not None:
+            return search_bytes(self.kernel, self.bytes, rows, first, collector)
+        size = block_rows(rows.shape[1])
+        for start in range(0, len(rows), size):
+            search_block(self, rows[start : start + size], first + start, collector)
+        return None
 
 
 def search_vectors(
@@ -41,7 +59,8 @@ def search_vectors(
     queries : dtype[nq, d], raw rows
     k : int, 1 ≤ k ≤ n
     """
-    batch, new = RowsBatch(kernel, queries), partial(TopK, len(queries), k, np.float64)
+    batch = RowsBatch(kernel, queries, vectors.dtype)
+    new = partial(TopK, len(queries), k, np.float64)
     return search_parts(vectors, batch, range(vectors.parts), new, threads=threads)
 
 
@@ -54,14 +73,11 @@ def search_parts(
     threads: int,
 ) -> Kept:
     """Score the rows of some parts by the true kernel; return the filled collector."""
-    size = block_rows(vectors.dims)
 
     def work(parts: Iterator[int]) -> Kept:
         collector = new()
         for part, rows in read_ahead(parts, lambda part, _: vectors.read_part(part)):
-            first, _ = vectors.bounds(part)
-            for start in range(0, len(rows), size):
-                search_block(batch, rows[start : start + size], first + start, collector)
+            batch.search(rows, vectors.bounds(part)[0], collector)
         return collector
 
     collectors = over_parts(list(parts), threads, work)
@@ -84,6 +100,30 @@ def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, collector: Co
         survived + first,
         batch.kernel.exact_pairs(prepared, batch.prepared, survived, queries),
     )
+
+
+def search_bytes(
+    kernel: Kernel, batch: ByteQueries, rows: NDArray[Any], first: int, collector: Collector
+) -> None:
+    """Score consecutive rows of bytes in integers; insert the pairs that may be kept.
+
+    Blocks are small until the collector knows what to leave out, and grow after that.
+    """
+    most = max(MIN_BLOCK_ROWS, min(BLOCK_BYTES // rows.shape[1], BYTE_PAIRS // batch.nq))
+    none, start, size = np.empty((0, batch.nq), np.float32), 0, most
+    while start < len(rows):
+        least = collector.least(none, 0.0)
+        if np.isneginf(least).any():
+            size = MIN_BLOCK_ROWS
+        block = rows[start : start + size]
+        reaching = batch.reaching(block, least, room=MIN_BLOCK_ROWS * batch.nq)
+        if reaching is None:
+            size //= 2
+            continue
+        if np.isnan(reaching.scores).any():  # a row is all zero
+            kernel.checked(block, first + start, "row")
+        collector.insert(reaching.queries, reaching.rows + (first + start), reaching.scores)
+        start, size = start + len(block), min(most, 2 * size)
 
 
 def _survivors(

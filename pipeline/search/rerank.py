@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts
+from mercore.pipeline.scanners.byte_rows import byte_queries
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError
 from mercore.stores.vectors import Vectors
@@ -34,12 +35,17 @@ class Threshold(NamedTuple):
 
 
 class Prepared:
-    """A batch of queries prepared by the kernel, float64[nq, d], and their prefilter."""
+    """A batch of queries for pairs with rows of a dtype: prepared by the kernel, float64[nq, d].
 
-    def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
+    They have a float32 prefilter if the kernel has one. For rows of bytes, whole queries are packed
+    as bytes, and their scores in integers are both filter and true scores: see ``byte_rows``.
+    """
+
+    def __init__(self, kernel: Kernel, queries: NDArray[Any], dtype: np.dtype[Any]) -> None:
         self.kernel = kernel
         self.values = kernel.prepare(queries, label="query")
-        self.prefilter = kernel.prefilter(self.values)
+        self.bytes = byte_queries(kernel, queries, dtype)
+        self.prefilter = self.bytes or kernel.prefilter(self.values)
 
 
 def true_scores(
@@ -49,7 +55,7 @@ def true_scores(
 
     The score of row −1 is −inf.
     """
-    prepared = Prepared(kernel, queries)
+    prepared = Prepared(kernel, queries, vectors.dtype)
 
     def score(listed: Ids, of_query: Ids) -> Float64:
         return scores_of_pairs(vectors, prepared, (listed, of_query), threads=threads)
@@ -215,6 +221,10 @@ def _exact(
     scores, size = np.empty(len(rows)), max(1, EXACT_BYTES // (8 * values.shape[1]))
     for start in range(0, len(rows), size):
         step = slice(start, start + size)
+        if prepared.bytes is not None:
+            scores[step] = prepared.bytes.scores(values, (rows[step], queries[step]))
+            if not np.isnan(scores[step]).any():  # else a row is all zero
+                continue
         distinct, positions = _distinct(rows[step])
         block = _prepare_rows(prepared.kernel, values, distinct, numbers)
         scores[step] = prepared.kernel.exact_pairs(block, prepared.values, positions, queries[step])

@@ -223,11 +223,11 @@ class ThreadBatch:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        return Prepared(self.executor.kernel, self.queries)
+        return Prepared(self.executor.kernel, self.queries, self._vectors.dtype)
 
     @cached_property
     def _packed(self) -> exhaustive.RowsBatch:
-        return exhaustive.RowsBatch(self.executor.kernel, self.queries)
+        return exhaustive.RowsBatch(self.executor.kernel, self.queries, self._vectors.dtype)
 
     @property
     def _codes(self) -> OpenCodes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.decimals import decimal_score, is_of_shared_terms, tie_at
+from mercore.pipeline.scanners.byte_rows import are_whole
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.fetch import FetchRows
 
@@ -64,7 +65,9 @@ def resolve_ties(
         pairs.scores[1:] != pairs.scores[:-1]
     )
     most = max(1, RAW_BYTES // (scorer.vectors.dims * scorer.vectors.dtype.itemsize))
-    for runs in _groups(list(_near_runs(pairs, starts[:-1], k, scorer)), most):
+    whole = are_whole(scorer.kernel, queries, scorer.vectors.dtype)  # equal scores are true ties
+    near = [] if whole else list(_near_runs(pairs, starts[:-1], k, scorer))
+    for runs in _groups(near, most):
         fetch = (
             raw
             if len(runs) == 1

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
+    INT16,
     INT32,
     INT32X16,
     INT64,
@@ -21,6 +22,7 @@ from mercore.pipeline.simd.vectors import (
     features,
     loader,
     splatter,
+    zeros,
 )
 
 DOTS = Vector(types.int32, FLOAT32.count)
@@ -29,6 +31,7 @@ FOUR_BYTES = 4  # bytes per element
 _HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
 
 load_dots = loader(DOTS)
+zero_dots = zeros(DOTS)
 splat_word = splatter(DOTS)
 at_least = comparison(lambda builder, x, y: builder.icmp_signed(">=", x, y), types.uint16)
 
@@ -50,6 +53,30 @@ def dot_bytes(_typing: Any, sums: Any, unsigned: Any, signed: Any) -> Typed:
         return total
 
     return sums(sums, unsigned, signed), generate
+
+
+@intrinsic
+def dot_halves(_typing: Any, sums: Any, x: Any, y: Any) -> Typed:
+    """Return sums + x₀ y₀ + x₁ y₁ of the two int16 in each element's place."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.add(arguments[0], _multiply_add(context, builder)(*arguments[1:]))
+
+    return sums(sums, x, y), generate
+
+
+@intrinsic
+def load_halves(_typing: Any, array: Any, index: Any) -> Typed:
+    """Return 32 bytes of ``array[index:]``, signed or not, as int16; the caller checks bounds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(8), INT16.count)
+        values = builder.load(address(context, builder, signature, arguments, kind), align=1)
+        extend = builder.sext if array.dtype == types.int8 else builder.zext
+        return extend(values, INT16.llvm)
+
+    assert array.dtype in (types.uint8, types.int8)
+    return INT16(array, index), generate
 
 
 @intrinsic

@@ -350,17 +350,18 @@ square_root = unary("sqrt")
 
 @intrinsic
 def sum_of(_typing: Any, x: Any) -> Typed:
-    """Return the sum of a float vector: its halves are added until one element is left."""
+    """Return the sum of a vector: its halves are added until one element is left."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         total, count = arguments[0], x.count
+        plus = builder.fadd if isinstance(x.element, types.Float) else builder.add
         while count > 1:
             count //= 2
             halves = (
                 ir.Constant(ir.VectorType(INT32, count), list(range(at, at + count)))
                 for at in (0, count)
             )
-            total = builder.fadd(*(builder.shuffle_vector(total, total, half) for half in halves))
+            total = plus(*(builder.shuffle_vector(total, total, half) for half in halves))
         return builder.extract_element(total, ir.Constant(INT32, 0))
 
     return x.element(x), generate

@@ -82,7 +82,7 @@ def check(vectors: Vectors, rows: NDArray[Any], name: str, threads: int) -> None
     threshold[:2] = [ranked[0, -1] + 1e-6, ranked[1, 0] - 1e-6]
     found = search_parts(
         vectors,
-        RowsBatch(kernel, queries),
+        RowsBatch(kernel, queries, vectors.dtype),
         range(vectors.parts),
         partial(Within, threshold),
         threads=threads,

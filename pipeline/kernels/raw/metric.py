@@ -42,6 +42,7 @@ class Euclidean(RawKernel):
     aliases = ("l2",)
     ascending = True
     raw_metrics = ("distance",)
+    of_bytes = "distance"
     terms = "SQUARED"
 
     def shown(self, scores: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -101,6 +102,7 @@ class InnerProduct(RawKernel):
     source = "maximum inner product search, as in faiss and big-ann"
     aliases = ("ip", "dot", "dot_product", "mips", "linear")
     raw_metrics = ("product",)
+    of_bytes = "product"
     shared_terms = True
     terms = "PRODUCT"
 

@@ -153,7 +153,7 @@ def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) ->
     ties = 2 * kernel.exact_error(24)
     for k in (1, 5, 60):
         found = pair_scores(
-            Prepared(kernel, queries), rows, pairs, Threshold(k, least), threads=threads
+            Prepared(kernel, queries, rows.dtype), rows, pairs, Threshold(k, least), threads=threads
         )
         left = found > -np.inf
         np.testing.assert_array_equal(found[left], true[left])
@@ -172,7 +172,11 @@ def test_a_cut_leaves_little_that_is_of_no_account() -> None:
     )
     pairs = all_pairs(len(rows), len(queries))
     found = pair_scores(
-        Prepared(kernel, queries), rows, pairs, Threshold(10, np.zeros(5, np.float32)), threads=1
+        Prepared(kernel, queries, rows.dtype),
+        rows,
+        pairs,
+        Threshold(10, np.zeros(5, np.float32)),
+        threads=1,
     )
     assert 50 <= (found > -np.inf).sum() < 60
 
@@ -202,7 +206,7 @@ def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
         (histograms(1, 16, seed=3) * (1 + noise)).astype(np.float32),
         histograms(3, 16, seed=2),
     )
-    prepared, pairs = Prepared(kernel, queries), all_pairs(400, 3)
+    prepared, pairs = Prepared(kernel, queries, rows.dtype), all_pairs(400, 3)
     true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(400, 3)
     best = np.argsort(np.argsort(-true, axis=0), axis=0) < k
     off = true + error * (1 - 1e-6) * np.where(best, -1, 1)
@@ -222,7 +226,7 @@ def test_a_cut_leaves_all_that_may_tie_with_the_last(monkeypatch: pytest.MonkeyP
     kernel, pairs = make_kernel("chi2"), all_pairs(100, 2)
     noise = 1e-15 * np.random.default_rng(4).standard_normal((100, 16))
     rows = histograms(1, 16, dtype="float64", seed=5) * (1 + noise)
-    prepared = Prepared(kernel, histograms(2, 16, seed=6))
+    prepared = Prepared(kernel, histograms(2, 16, seed=6), rows.dtype)
     true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(100, 2)
     assert (np.ptp(true, axis=0) > 0).all()
     assert (np.ptp(true, axis=0) < 2 * kernel.exact_error(16)).all()
@@ -233,5 +237,6 @@ def test_a_cut_leaves_all_that_may_tie_with_the_last(monkeypatch: pytest.MonkeyP
 
 def test_no_pairs() -> None:
     kernel, none = make_kernel("chi2"), np.empty(0, np.int64)
-    prepared, threshold = Prepared(kernel, histograms(2, 8)), Threshold(3, np.zeros(2, np.float32))
+    prepared = Prepared(kernel, histograms(2, 8), np.dtype(np.float32))
+    threshold = Threshold(3, np.zeros(2, np.float32))
     assert pair_scores(prepared, histograms(4, 8), (none, none), threshold, threads=1).shape == (0,)

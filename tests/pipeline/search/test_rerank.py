@@ -53,7 +53,7 @@ def test_scores_of_the_k_best_are_all_there_and_right(
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=32)
     kernel = make_kernel(name, gamma=0.5 if name in ("exp_chi2", "rbf") else None)
     pairs = np.tile(np.arange(600), 7), np.repeat(np.arange(7), 600)
-    prepared = Prepared(kernel, queries)
+    prepared = Prepared(kernel, queries, vectors.dtype)
     every = scores_of_pairs(vectors, prepared, pairs, threads=threads).reshape(7, 600)
     few = scores_of_pairs(vectors, prepared, pairs, threads=threads, k=5).reshape(7, 600)
     lists = np.tile(np.arange(600), (7, 1))
