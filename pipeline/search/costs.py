@@ -17,7 +17,7 @@ COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2
 DECODED, DECODED_BYTE = 0.25, 0.25
 PAIR, A_DIMENSION = 100.0, 1.0  # per row that is fetched and scored in float32; per dimension
 EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # per score in float64; per dimension
-WHOLE, WHOLE_DIMENSION, SUMMED = 0.12, 0.0026, 0.4  # per pair in integers; per row and dimension
+WHOLE, WHOLE_DIMENSION, SUMMED = 0.12, 0.0026, 0.07  # per pair in integers; per row's dimension
 # times k rows are scored in float64 to raise the k-th score: seeds, and greatest bounds per window
 STEPS = 4
 BATCH = 8e6  # per batch: the parts of the seeds are read twice, windows begin and end
@@ -43,7 +43,8 @@ class Search(NamedTuple):
 def every_row(search: Search) -> float:
     """Return the cost per row and query if every row is scored."""
     if search.as_bytes:
-        return WHOLE + search.dims * (WHOLE_DIMENSION + SUMMED / search.queries)
+        per_row = (SUMMED + READ_BYTE) / search.queries
+        return WHOLE + search.dims * (WHOLE_DIMENSION + per_row)
     scored = 1.28 * search.dims * search.kernel.ranking.term_cost
     return scored + PREPARED[search.dtype.kind] * search.dims / search.queries
 
