@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.ingest_numba import hash_rows
+from mercore.pipeline.ingest_numba import hash_rows, row_ranges
 from mercore.pipeline.parallel import idle_pool
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
@@ -19,16 +19,7 @@ from mercore.stores.rows import StoredRows
 from mercore.stores.vector_writer import RowWriter
 from mercore.stores.vectors import VectorStore
 
-BLOCK_BYTES = 8 << 20
-
-
-class SourceBlock(NamedTuple):
-    """Rows from row ``start`` on, the mask of those to drop, and their digests, uint64[b]."""
-
-    start: int
-    rows: NDArray[Any]
-    dropped: NDArray[np.bool_]
-    digests: NDArray[np.uint64]
+BLOCK_BYTES = 8 << 20  # of a block, at least: far sources are not to be asked often
 
 
 @dataclass(frozen=True)
@@ -55,20 +46,23 @@ class RowReport:
 
     def add(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """Add a block of rows, dtype[b, d]; return which are to be dropped, bool[b]."""
-        kinds = _kinds(rows)
+        low, high = _ranges(rows)
+        kinds = _kinds(rows, low, high)
         dropped = np.zeros(len(rows), np.bool_)
         if self.drop.zero:
             dropped |= kinds["zero"]
         if self.drop.bad:
             dropped |= kinds["nan"] | kinds["infinite"]
         for kind, those in kinds.items():
-            setattr(self, f"{kind}_rows", getattr(self, f"{kind}_rows") + int(those.sum()))
-            self.dropped_kinds[kind] += int((those & dropped).sum())
-        finite = rows[np.isfinite(rows)] if rows.dtype.kind == "f" else rows
+            count = int(np.count_nonzero(those))
+            setattr(self, f"{kind}_rows", getattr(self, f"{kind}_rows") + count)
+            self.dropped_kinds[kind] += int(np.count_nonzero(those & dropped)) if count else 0
+        odd = kinds["nan"] | kinds["infinite"]
+        finite = rows[np.isfinite(rows)] if odd.any() else np.concatenate([low, high])
         if finite.size:
-            low, high = float(finite.min()), float(finite.max())
-            self.value_min = low if self.value_min is None else min(low, self.value_min)
-            self.value_max = high if self.value_max is None else max(high, self.value_max)
+            least, most = float(finite.min()), float(finite.max())
+            self.value_min = least if self.value_min is None else min(least, self.value_min)
+            self.value_max = most if self.value_max is None else max(most, self.value_max)
         return dropped
 
     def facts(self) -> dict[str, Any]:
@@ -85,19 +79,49 @@ class RowReport:
         }
 
 
-def _kinds(rows: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows of a block are of each kind that reports count, bool[b] each."""
-    none = np.zeros(len(rows), np.bool_)
-    has_nan = has_infinity = is_negative = none
-    if rows.dtype.kind == "f":
-        has_nan = np.asarray(np.isnan(rows).any(axis=1))
-        has_infinity = np.asarray(np.isinf(rows).any(axis=1))
-    if rows.dtype.kind in "fi":
-        is_negative = np.asarray((rows < 0).any(axis=1))
-    in_words = rows.dtype.kind in "ui" and rows.shape[1] * rows.itemsize % 8 == 0
-    words = rows.view(np.uint64) if in_words else rows  # not floats: −0 is zero with a bit set
-    zero = np.asarray(~words.any(axis=1))
-    return {"zero": zero, "nan": has_nan, "infinite": has_infinity, "negative": is_negative}
+def _ranges(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the least and the greatest number of each row, dtype[b] each.
+
+    NaN lies beyond infinity, on the side of its sign.
+    """
+    if rows.dtype.kind != "f":
+        return _integer_ranges(rows)
+    # As integers, floats ascend if they are positive, and descend if they are negative.
+    low, high = _integer_ranges(rows.view(f"i{rows.itemsize}"))
+    magnitudes = _integer_ranges(rows.view(f"u{rows.itemsize}"))
+    lowest, highest = (each.view(low.dtype) for each in magnitudes)
+    low, high = np.where(low < 0, highest, low), np.where(high < 0, lowest, high)
+    return low.view(rows.dtype), high.view(rows.dtype)
+
+
+def _integer_ranges(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the least and the greatest integer of each row, dtype[b] each."""
+    low, high = np.empty(len(rows), rows.dtype), np.empty(len(rows), rows.dtype)
+    row_ranges(rows, low, high)
+    return low, high
+
+
+def _kinds(
+    rows: NDArray[Any], low: NDArray[Any], high: NDArray[Any]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return which rows of a block are of each kind that reports count, bool[b] each.
+
+    Parameters
+    ----------
+    low, high : from ``_ranges``
+    """
+    kinds = {
+        "zero": (low == 0) & (high == 0),
+        "nan": np.zeros(len(rows), np.bool_),
+        "infinite": np.zeros(len(rows), np.bool_),
+        "negative": low < 0,
+    }
+    odd = ~(np.isfinite(low) & np.isfinite(high)) if rows.dtype.kind == "f" else kinds["nan"]
+    if odd.any():
+        kinds["nan"][odd] = np.isnan(rows[odd]).any(axis=1)
+        kinds["infinite"][odd] = np.isinf(rows[odd]).any(axis=1)
+        kinds["negative"][odd] = (rows[odd] < 0).any(axis=1)
+    return kinds
 
 
 def ingest(
@@ -120,28 +144,22 @@ def ingest(
     InputError
         If no row is left, or a value cannot be stored.
     """
-    d = source.shape[1]
     report = RowReport(drop=drop)
-    blocks = row_blocks(source, max(1, BLOCK_BYTES // (d * source.dtype.itemsize)))
-
-    def read() -> SourceBlock | None:
-        start, rows = next(blocks, (0, None))
-        if rows is None:
-            return None
-        return SourceBlock(start, rows, report.add(rows), row_digests(rows))
-
+    part_bytes = writer.part_rows * source.shape[1] * source.dtype.itemsize
+    parts = -(-BLOCK_BYTES // part_bytes)  # of a block: whole ones are written without a copy
+    blocks = row_blocks(source, parts * writer.part_rows)
     with idle_pool(1) as pool:
-        ahead = pool.submit(read)
+        ahead = pool.submit(next, blocks, None)
         try:
             while (block := ahead.result()) is not None:
-                ahead = pool.submit(read)  # while this block is written
-                counter.add(block.digests)
-                if block.dropped.any():
-                    report.dropped.append(np.flatnonzero(block.dropped) + block.start)
-                    writer.append(block.rows[~block.dropped])
-                else:
-                    writer.append(block.rows)
-                advance(len(block.rows))
+                ahead = pool.submit(next, blocks, None)  # while this block is worked on
+                start, rows = block
+                dropped = report.add(rows)
+                counter.add(row_digests(rows))
+                if dropped.any():
+                    report.dropped.append(np.flatnonzero(dropped) + start)
+                writer.append(rows[~dropped] if dropped.any() else rows)
+                advance(len(rows))
         finally:
             wait([ahead])
     n = source.shape[0]  # of a stream, known only now
@@ -170,11 +188,9 @@ def is_append_of(source: Source, vectors: VectorStore, number: int) -> bool:
     if source.shape[0] != behind - row + len(dropped):
         return False
     stored = StoredRows(vectors)
-    for start, rows in row_blocks(
-        source, max(1, BLOCK_BYTES // (vectors.dims * vectors.dtype.itemsize))
-    ):
+    for start, rows in row_blocks(source, vectors.part_rows):
         gone = np.isin(np.arange(start, start + len(rows)), dropped)
-        kept, kinds = rows[~gone], _kinds(rows[gone])
+        kept, kinds = rows[~gone], _kinds(rows[gone], *_ranges(rows[gone]))
         if not (kinds["zero"] | kinds["nan"] | kinds["infinite"]).all():
             return False
         if len(kept) and kept.tobytes() != stored.read(row, row + len(kept)).tobytes():

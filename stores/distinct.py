@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.location.publish import storage_errors
 
-CAPACITY = 1 << 23  # digests in memory, 64 MiB
+CAPACITY = 1 << 20  # digests in memory, 8 MiB
 BUCKETS = 256
 COUNTERS = 2  # threads that count the files
 
@@ -50,7 +50,8 @@ class DistinctCounter:
 
     def _spill(self) -> None:
         """Move the digests from memory to the files of their leading byte."""
-        digests = np.sort(np.concatenate(self._blocks)) if self._blocks else np.empty(0, np.uint64)
+        digests = np.concatenate([*self._blocks, np.empty(0, np.uint64)])
+        digests.sort()
         edges = np.arange(BUCKETS + 1, dtype=object) << 56
         cuts = [0, *np.searchsorted(digests, np.array(edges[1:-1], np.uint64)), digests.size]
         with storage_errors("write", self._scratch):

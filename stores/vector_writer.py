@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import MercoreError
+from mercore.stores.location.local import LocalLocation
+from mercore.stores.location.protocol import Location, Piece
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.blocks import BLOCK_BYTES
-from mercore.stores.part_store.column import Column, encode_chunk
+from mercore.stores.part_store.column import Column
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.group_metadata import (
     files_beside_parts,
@@ -33,14 +35,16 @@ from mercore.stores.part_store.growth import (
     undo_growth,
 )
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
+from mercore.stores.part_store.page_cache import forget
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import chunk_entry, stated
+from mercore.stores.part_store.receipts import encode_with_entry, stated
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 
 CHUNK_BYTES = 4 << 20
-WRITERS = 2  # threads that publish chunks: while one waits for the disk, the other goes on
+CACHED_BYTES = 256 << 20  # of a store: rows behind these leave the memory once they are on the disk
+WRITERS = 8  # threads that publish chunks while others wait for the disk; at most ``MAX_GAP``
 KINDS = ("zero", "nan", "infinite", "negative")
 COUNTS = ("source_rows", "dropped_rows", "duplicate_rows", *(f"{kind}_rows" for kind in KINDS))
 
@@ -59,6 +63,7 @@ class RowWriter(ABC):
     """A writer of rows, chunk by chunk, in a ``with`` block that ends with ``finish``."""
 
     block_bytes = BLOCK_BYTES
+    _folder: Location  # to which the chunks are written
 
     def __init__(self, fields: dict[str, Any], part_rows: int) -> None:
         self.part_rows = part_rows
@@ -88,18 +93,17 @@ class RowWriter(ABC):
         dropped : int64[dropped rows], ascending source rows that were not appended
         """
 
-    @abstractmethod
-    def _publish(self, part: int, key: str, data: bytes) -> None:
-        """Publish the chunk of a part."""
-
     def append(self, rows: NDArray[Any]) -> None:
-        """Add rows, dtype[any, d]."""
+        """Add rows, dtype[any, d], which nobody changes any more: a part of them is not copied."""
         done = 0
         while done < len(rows):
-            count = min(self.part_rows - self._filled, len(rows) - done)
-            self._pending[self._filled : self._filled + count] = rows[done : done + count]
-            self._filled += count
-            done += count
+            block = rows[done : done + self.part_rows - self._filled]
+            done += len(block)
+            if len(block) == self.part_rows:
+                self._submit(block)
+                continue
+            self._pending[self._filled : self._filled + len(block)] = block
+            self._filled += len(block)
             if self._filled == self.part_rows:
                 self._flush()
 
@@ -114,16 +118,21 @@ class RowWriter(ABC):
         def write(part: int) -> None:
             store.publish_receipt(store.new_receipt(part, {"vectors": self._chunks[part]}))
 
-        for _ in store.location.each(write, range(first, store.layout.parts)):
-            pass
+        with ThreadPoolExecutor(max(WRITERS, store.location.requests)) as pool:
+            for _ in pool.map(write, range(first, store.layout.parts)):
+                pass
 
     def _flush(self) -> None:
         """Let a thread publish the pending rows as the next chunk, if there are any."""
         if self._filled:
-            rows = self._pending[: self._filled]
-            self._writes.append(self._pool.submit(self._write, self._parts, rows))
-            self._pending = np.empty_like(self._pending)
-            self._parts, self._filled = self._parts + 1, 0
+            rows, self._pending = self._pending[: self._filled], np.empty_like(self._pending)
+            self._filled = 0
+            self._submit(rows)
+
+    def _submit(self, rows: NDArray[Any]) -> None:
+        """Let a thread publish rows as the next chunk."""
+        self._writes.append(self._pool.submit(self._write, self._parts, rows))
+        self._parts += 1
         self._wait_for(WRITERS)
 
     def _wait_for(self, max_writes: int) -> None:
@@ -139,9 +148,15 @@ class RowWriter(ABC):
             part_rows=self.part_rows,
             block_bytes=self.block_bytes,
         )
-        data = encode_chunk(column, rows)
-        self._publish(part, column.chunk_key(part), data)
-        return chunk_entry(column, data)
+        pieces, entry = encode_with_entry(column, rows)
+        self._publish(part, self._folder / column.chunk_key(part), *pieces)
+        return entry
+
+    def _publish(self, part: int, file: Location, *pieces: Piece) -> None:
+        """Publish the chunk of a part."""
+        file.publish(*pieces)
+        if part * self._pending.nbytes >= CACHED_BYTES and isinstance(file, LocalLocation):
+            forget([file.path])
 
 
 class VectorWriter(RowWriter):
@@ -162,6 +177,7 @@ class VectorWriter(RowWriter):
 
     def __enter__(self) -> Self:
         self._draft = self._block.enter_context(self.location.draft())
+        self._folder = self._draft.location
         return super().__enter__()
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
@@ -190,10 +206,6 @@ class VectorWriter(RowWriter):
         self._draft.finish(root_metadata(header))
         return VectorStore(PartStore(self.location, header))
 
-    def _publish(self, part: int, key: str, data: bytes) -> None:
-        """Publish the chunk of a part in the draft."""
-        (self._draft.location / key).publish(data)
-
 
 class VectorAppender(RowWriter):
     """A writer of rows behind those of a store; the store has grown when ``finish`` returns.
@@ -211,7 +223,7 @@ class VectorAppender(RowWriter):
         layout = store.store.layout
         super().__init__(layout.columns[0], layout.part_rows)
         self.block_bytes = store.store.header.block_bytes
-        self._old, self._sources = store, sources
+        self._old, self._sources, self._folder = store, sources, store.store.location
         self._ragged = ragged_part(layout)
         self._ragged_data = b""
         self._parts = layout.rows // layout.part_rows
@@ -262,12 +274,12 @@ class VectorAppender(RowWriter):
             appended=[*spec.appended, self._sources],
         )
 
-    def _publish(self, part: int, key: str, data: bytes) -> None:
+    def _publish(self, part: int, file: Location, *pieces: Piece) -> None:
         """Publish the chunk of a new part; that of the part that grows waits for the others."""
         if part == self._ragged:
-            self._ragged_data = data
+            self._ragged_data = b"".join(pieces)
         else:
-            (self._old.store.location / key).publish(data)
+            super()._publish(part, file, *pieces)
 
 
 def ready_to_grow(where: Where) -> VectorStore:

@@ -22,7 +22,7 @@ from mercore.stores.distinct import CAPACITY
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
-from mercore.stores.vector_writer import CHUNK_BYTES
+from mercore.stores.vector_writer import CHUNK_BYTES, WRITERS
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option
 
@@ -118,10 +118,10 @@ def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) 
 
 
 def ingest_bytes(source: Source) -> int:
-    """Return the bytes of an ingest beyond the interpreter: blocks, a chunk, and digests."""
+    """Return the bytes of an ingest beyond the interpreter: blocks, chunks, and digests."""
     return (
         8 * BLOCK_BYTES
-        + 8 * CHUNK_BYTES
+        + 2 * WRITERS * CHUNK_BYTES
         + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
     )
 

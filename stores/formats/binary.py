@@ -75,8 +75,7 @@ class RowLayout:
         """
         if self.head:
             self._check_heads(raw, name=name, first=first)
-        numbers = np.ascontiguousarray(raw[:, self.head :])
-        return numbers.view(np.uint8 if self.stored.kind == "b" else self.stored)
+        return raw[:, self.head :].view(np.uint8 if self.stored.kind == "b" else self.stored)
 
     def _check_heads(self, raw: NDArray[np.uint8], *, name: str, first: int) -> None:
         """Refuse rows whose d is not that of row 0."""

@@ -4,10 +4,11 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,18 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
 from mercore.stores.location.local_file import LocalFile, check_regular, opened
-from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
+from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Piece, Result
 from mercore.stores.location.publish import (
     check_folder,
     exists,
     publish,
     storage_errors,
     sync_folder,
+    write_hidden,
 )
 from mercore.stores.location.scratch import scratch_folder, sweep, sweep_tree
+
+SYNCS = 4  # folders that are synced at once
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,9 @@ class LocalLocation:
         """Return the path."""
         return str(self.path)
 
-    def __truediv__(self, key: str) -> "LocalLocation":
+    def __truediv__(self, key: str) -> Self:
         """Return the path of a key below this one."""
-        return LocalLocation(self.path / key)
+        return type(self)(self.path / key)
 
     def exists(self) -> bool:
         """Return whether there is something here."""
@@ -101,9 +105,9 @@ class LocalLocation:
         """Return a function from a key below to the bytes of its file, None if there is no file."""
         return lambda key: _size(self.path / key)
 
-    def publish(self, data: bytes) -> None:
+    def publish(self, *pieces: Piece) -> None:
         """Write the file beside its name, fsync it, and rename it into place."""
-        publish(self.path, data)
+        publish(self.path, *pieces)
 
     def remove(self) -> None:
         """Remove the file, if there is one, and the folders that it leaves empty."""
@@ -134,7 +138,7 @@ class LocalLocation:
         with ExitStack() as stack:
             with storage_errors("write", self.path):
                 scratch = stack.enter_context(scratch_folder(self.path))
-            yield LocalDraft(LocalLocation(scratch), self.path)
+            yield LocalDraft(HiddenFolder(scratch), self.path)
 
     def sweep(self) -> None:
         """Remove the scratch files that killed writers left here and in all folders below."""
@@ -179,16 +183,31 @@ class LocalLocation:
 
 
 @dataclass(frozen=True)
+class HiddenFolder(LocalLocation):
+    """A file or a folder that nobody reads before it is renamed, so files need no scratch names."""
+
+    def publish(self, *pieces: Piece) -> None:
+        """Write the file and fsync it, but not its name: see ``sync_folders``."""
+        write_hidden(self.path, *pieces)
+
+    def sync_folders(self) -> None:
+        """Fsync all folders, some at a time: they share the waits for the disk."""
+        with storage_errors("write", self.path), ThreadPoolExecutor(SYNCS) as pool:
+            for _ in pool.map(sync_folder, [Path(folder) for folder, _, _ in os.walk(self.path)]):
+                pass
+
+
+@dataclass(frozen=True)
 class LocalDraft:
     """A scratch folder that becomes the store at ``path``: see ``Draft``."""
 
-    location: LocalLocation
+    location: HiddenFolder
     path: Path
 
     def finish(self, root: bytes) -> None:
         """Publish the metadata of the root and rename the folder to the path."""
-        self.location.sync_folders()
         (self.location / ROOT).publish(root)
+        self.location.sync_folders()
         with storage_errors("write", self.path):
             try:
                 self.location.path.rename(self.path)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROOT = "zarr.json"
+Piece = bytes | memoryview  # of a file, one behind the other
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -77,8 +78,8 @@ class Location(Protocol):
     def sizes(self) -> Callable[[str], int | None]:
         """Return a function from a key below to the bytes of its file, None if there is no file."""
 
-    def publish(self, data: bytes) -> None:
-        """Write the file: a reader sees all of it, or the file as it was before."""
+    def publish(self, *pieces: Piece) -> None:
+        """Write the pieces as the file: a reader sees all of it, or the file as it was before."""
 
     def remove(self) -> None:
         """Remove the file, if there is one, and folders that hold nothing else."""

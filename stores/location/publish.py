@@ -2,9 +2,10 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from mercore.stores.errors import NotFoundError, StorageError
 from mercore.stores.location.scratch import scratch_file, sweep
@@ -20,8 +21,8 @@ REMEDIES = {
 }
 
 
-def publish(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` to a scratch file, fsync it, then rename it to ``path``.
+def publish(path: Path, *pieces: bytes | memoryview) -> None:
+    """Write ``pieces`` to a scratch file, fsync it, then rename it to ``path``.
 
     Two writers never share a scratch name, so the last to rename leaves a whole file.
 
@@ -33,11 +34,24 @@ def publish(path: Path, data: bytes | memoryview) -> None:
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_file(path) as (scratch, file):
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_synced(file, pieces)
             scratch.rename(path)
         sync_folder(path.parent)
+
+
+def write_hidden(path: Path, *pieces: bytes | memoryview) -> None:
+    """Write a file that nobody reads yet, and fsync it; its folders are to be synced later."""
+    with storage_errors("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            _write_synced(file, pieces)
+
+
+def _write_synced(file: BinaryIO, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write the bytes of a file to the disk."""
+    file.writelines(pieces)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def publish_output(path: Path, data: bytes | memoryview) -> None:

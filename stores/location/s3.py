@@ -24,7 +24,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from mercore.stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
-from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
+from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Piece, Result
 from mercore.stores.location.s3_errors import check_endpoint, object_errors
 from mercore.stores.location.s3_file import S3File
 from mercore.stores.location.s3_lease import s3_lease
@@ -110,8 +110,9 @@ class S3Location:
         """List all objects below; return a function from a key to the object's size, or None."""
         return dict(self._below()).get
 
-    def publish(self, data: bytes) -> None:
+    def publish(self, *pieces: Piece) -> None:
         """Write the object in one request: parts of a broken upload are invisible and billed."""
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         with object_errors("write", self.url):
             obstore.put(self.store, self.key, data, use_multipart=False)
 

@@ -19,7 +19,7 @@ from mercore.stores.part_store.column import Column
 BLOCK_BYTES = 16 << 10  # 4 KiB read little faster from a disk, and have tables four times as large
 
 
-def block_checksums(column: Column, data: bytes) -> NDArray[np.uint32]:
+def block_checksums(column: Column, data: bytes | NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the table of a chunk, uint32[blocks].
 
     Parameters

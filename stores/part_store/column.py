@@ -135,16 +135,27 @@ def encode_chunk(column: Column, values: NDArray[Any]) -> bytes:
     ----------
     values : dtype[rows of the part(, width)]
     """
+    payload = chunk_payload(column, values)
+    return b"".join((payload.data, checksum_bytes(google_crc32c.value(payload))))
+
+
+def chunk_payload(column: Column, values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a chunk without its checksum; of a plain chunk that is full, the values themselves."""
     little = np.dtype(column.dtype).newbyteorder("<")
     rows = np.ascontiguousarray(values, little).reshape(-1).view(np.uint8)
-    rows.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
-    pieces: list[Any] = [rows, bytes(column.chunk_bytes - rows.nbytes)]
+    missing = column.chunk_bytes - rows.nbytes
+    payload = np.pad(rows, (0, missing)) if missing else rows
     if not column.is_plain:
-        pieces = [compress(column.compressor, b"".join(pieces), little.itemsize)]
-    checksum = 0
-    for piece in pieces:
-        checksum = google_crc32c.extend(checksum, piece)
-    return b"".join((*pieces, struct.pack("<I", checksum)))
+        payload = np.frombuffer(
+            compress(column.compressor, payload.data, little.itemsize), np.uint8
+        )
+    payload.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+    return payload
+
+
+def checksum_bytes(checksum: int) -> bytes:
+    """Return a crc32c as it ends a chunk."""
+    return struct.pack("<I", checksum)
 
 
 def decode_chunk(column: Column, part: int, data: bytes | memoryview) -> NDArray[Any]:

@@ -61,7 +61,7 @@ def codec_metadata(text: str, item_bytes: int) -> list[dict[str, Any]]:
     return [{"name": name if known else f"numcodecs.{name}", "configuration": configuration}]
 
 
-def compress(text: str, data: bytes, item_bytes: int) -> bytes:
+def compress(text: str, data: bytes | memoryview, item_bytes: int) -> bytes:
     """Compress bytes as Zarr does; equal bytes always give equal bytes."""
     from numcodecs import blosc  # takes a while to load
     from numcodecs.registry import get_codec

@@ -30,7 +30,7 @@ from mercore.stores.part_store.growth import (
 )
 from mercore.stores.part_store.header import Header, model_column, open_header
 from mercore.stores.part_store.part_files import PartFiles
-from mercore.stores.part_store.receipts import Receipt, chunk_entry
+from mercore.stores.part_store.receipts import Receipt, encode_with_entry
 
 
 class PartStore(PartFiles):
@@ -68,16 +68,16 @@ class PartStore(PartFiles):
         shapes = {name: values.shape for name, values in columns.items()}
         for name, column in self.columns.items():
             assert shapes[name] == (stop - start, *column.shape[1:]), name
-        encoded = (
-            (name, encode_chunk(column, columns[name])) for name, column in self.columns.items()
-        )
         earlier = ungrown_receipt(self, part)
         if earlier is not None:
-            return grow_part(self, earlier, dict(encoded))
+            files = {
+                each.name: encode_chunk(each, columns[each.name]) for each in self.columns.values()
+            }
+            return grow_part(self, earlier, files)
         chunks: dict[str, dict[str, Any]] = {}
-        for name, data in encoded:
-            self.chunk_file(self.columns[name], part).publish(data)
-            chunks[name] = chunk_entry(self.columns[name], data)
+        for name, column in self.columns.items():
+            pieces, chunks[name] = encode_with_entry(column, columns[name])
+            self.chunk_file(column, part).publish(*pieces)
         receipt = self.new_receipt(part, chunks, facts)
         self.publish_receipt(receipt)
         return receipt

@@ -4,17 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
+from mercore.stores.location.protocol import Piece
 from mercore.stores.part_store.blocks import (
     block_checksums,
     parse_table,
     table_text,
     text_bytes,
 )
-from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.column import (
+    CHECKSUM_BYTES,
+    Column,
+    checksum_bytes,
+    chunk_payload,
+    encode_chunk,
+    payload_checksum,
+)
 from mercore.stores.part_store.header import Header
 from mercore.stores.spec import (
     ABSENT,
@@ -74,10 +83,27 @@ class Receipt:
 
 def chunk_entry(column: Column, data: bytes) -> dict[str, Any]:
     """Return the entry of a receipt for the file of a chunk."""
-    if not column.blocks:
-        return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
-    table = block_checksums(column, data)
-    return {"bytes": len(data), "crc32c": f"{table[-1]:08x}", "blocks": table_text(table)}
+    return _entry(column, np.frombuffer(data, np.uint8)[:-CHECKSUM_BYTES])
+
+
+def encode_with_entry(
+    column: Column, values: NDArray[Any]
+) -> tuple[tuple[Piece, Piece], dict[str, Any]]:
+    """Return the file of a chunk in two pieces (see ``encode_chunk``), and its entry.
+
+    Both take one pass over the bytes.
+    """
+    payload = chunk_payload(column, values)
+    entry = _entry(column, payload)
+    return (payload.data, checksum_bytes(int(entry["crc32c"], 16))), entry
+
+
+def _entry(column: Column, payload: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return the entry for a chunk without its checksum."""
+    table = block_checksums(column, payload) if column.blocks else None
+    checksum = google_crc32c.value(payload) if table is None else table[-1]
+    entry = {"bytes": len(payload) + CHECKSUM_BYTES, "crc32c": f"{checksum:08x}"}
+    return entry if table is None else {**entry, "blocks": table_text(table)}
 
 
 def stated(entry: Mapping[str, Any]) -> dict[str, Any]:

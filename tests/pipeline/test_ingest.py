@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import mercore
 from mercore.pipeline import ingest as ingesting
 from mercore.pipeline.ingest import Drop, RowReport, ingest
+from mercore.stores import vector_writer
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.vector_writer import VectorWriter
@@ -59,8 +60,14 @@ def stored(vectors: VectorStore) -> NDArray[Any]:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources are read 24 bytes at a time, a few rows a block."""
-    monkeypatch.setattr(ingesting, "BLOCK_BYTES", 24)
+    """A block has the rows of one part."""
+    monkeypatch.setattr(ingesting, "BLOCK_BYTES", 1)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part has at most 24 bytes."""
+    monkeypatch.setattr(vector_writer, "CHUNK_BYTES", 24)
 
 
 @given(rows=odd_rows(), drop=st.booleans())
@@ -137,6 +144,7 @@ def test_zero_rows_are_kept_unless_they_are_to_be_dropped(tmp_path: Path) -> Non
     assert (vectors.rows, vectors.spec.zero_rows, vectors.spec.dropped_rows) == (3, 3, 0)
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_a_source_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
     class Failing(Rows):
         def read(self, start: int, stop: int) -> NDArray[Any]:
@@ -158,15 +166,16 @@ def test_a_source_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_progress_adds_up_to_the_rows(tmp_path: Path) -> None:
     told: list[int] = []
-    rows = np.ones((20, 2), np.float32)
+    rows = np.ones((19, 2), np.float32)
     with (
         VectorWriter(tmp_path / "vectors", dims=2, dtype=rows.dtype, compressor="none") as writer,
         closing(DistinctCounter(tmp_path)) as counter,
     ):
         ingest(Rows(rows), writer, counter, advance=told.append)
-    assert told == [3] * 6 + [2]
+    assert told == [2] * 9 + [1]
 
 
 def test_a_stream_is_stored_as_its_file_is(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders import weights_numba
 from mercore.pipeline.ingest import row_digests
-from mercore.pipeline.ingest_numba import hash_rows
+from mercore.pipeline.ingest_numba import hash_rows, row_ranges
 from mercore.pipeline.kernels import pair_sums_numba, terms_numba
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one
@@ -516,3 +516,16 @@ def test_rows_a_bit_apart_have_other_digests() -> None:
     rows = np.packbits(np.eye(256, dtype=np.uint8), axis=1)
     with as_the_machine_does():
         assert len(set(row_digests(rows).tolist())) == 256
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "uint32", "int32"])
+@pytest.mark.parametrize("d", [1, 2, 31, 128])
+def test_row_ranges_are_the_least_and_the_greatest_integers(dtype: str, d: int) -> None:
+    info = np.iinfo(dtype)
+    rows = np.random.default_rng(d).integers(info.min, info.max, (40, d), dtype, endpoint=True)
+    rows[0], rows[1, -1], rows[2, 0] = 0, info.min, info.max
+    low, high = np.empty(40, dtype), np.empty(40, dtype)
+    with as_the_machine_does():
+        row_ranges(rows, low, high)
+    assert low.tolist() == [min(row) for row in rows.tolist()]
+    assert high.tolist() == [max(row) for row in rows.tolist()]

@@ -325,10 +325,10 @@ def test_an_error_on_the_way_leaves_the_files_as_they_were(base: Path) -> None:
     before = files_of(base)
     publish, count = LocalLocation.publish, iter(range(100))
 
-    def full(at: LocalLocation, data: bytes) -> None:
+    def full(at: LocalLocation, *pieces: Any) -> None:
         if next(count) == 3:
             raise FormatError("the disk is full")
-        publish(at, data)
+        publish(at, *pieces)
 
     with (
         patch.object(LocalLocation, "publish", full),

@@ -11,6 +11,7 @@ import pytest
 
 from mercore.stores.errors import NotFoundError, StorageError
 from mercore.stores.location.publish import exists, publish, storage_errors, sync_folder
+from mercore.stores.location.resolve import location_of
 
 
 def test_a_file_is_published_with_the_folders_above_it_and_replaced(tmp_path: Path) -> None:
@@ -40,6 +41,42 @@ def test_the_bytes_are_durable_before_the_name_and_the_name_after(
     monkeypatch.setattr(Path, "rename", watched_rename)
     publish(tmp_path / "chunk", b"12345")
     assert told == ["fsync file of 5", "rename 5 to chunk", "fsync folder of any"]
+
+
+def test_every_file_and_folder_of_a_draft_is_durable_before_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", watched)
+    store = tmp_path / "store"
+    keys = ["vectors/c/0/0", "vectors/c/1/0", "vectors/zarr.json", "receipts/c/0/0"]
+    with location_of(store).draft() as draft:
+        for key in keys:
+            (draft.location / key).publish(b"first ", b"second")
+        draft.finish(b"{}")
+    assert (store / keys[0]).read_bytes() == b"first second"
+    *before, last = synced  # under the name of the draft, and then the folder of the new name
+    assert last == tmp_path
+    (scratch,) = {path for path in before if path.parent == tmp_path}
+    made = [store, *store.rglob("*")]
+    assert {path.relative_to(scratch) for path in before} == {
+        path.relative_to(store) for path in made
+    }
+    assert sorted(path.name for path in made if path.is_file()) == [
+        "0",
+        "0",
+        "0",
+        *["zarr.json"] * 2,
+    ]
+    for path in made[1:]:  # a folder is synced after what it holds was made
+        name = scratch / path.relative_to(store)
+        assert before.index(name.parent) > (before.index(name) if path.is_file() else -1)
 
 
 def failing(error: BaseException) -> Callable[..., None]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mercore
+from mercore.stores import vector_writer
 from mercore.stores.part_store.page_cache import forget, read_soon
 
 SIZE, PAGE = 3 << 20, 4096
@@ -36,3 +38,16 @@ def test_files_that_are_read_soon_are_in_the_page_cache(tmp_path: Path) -> None:
     while share_cached(path) < 1:
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_rows_behind_the_first_of_a_store_leave_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_writer, "CHUNK_BYTES", SIZE)
+    monkeypatch.setattr(vector_writer, "CACHED_BYTES", SIZE // 2)
+    mercore.ingest(np.ones((12, SIZE // 4), np.uint8), tmp_path / "store")
+    shares = [share_cached(tmp_path / f"store/vectors/c/{part}/0") for part in range(3)]
+    if min(shares) == 1:
+        pytest.skip("the file system keeps all files in memory")
+    assert shares[0] == 1
+    assert max(shares[1:]) < 0.1
