@@ -60,7 +60,7 @@ class RowReport:
         odd = kinds["nan"] | kinds["infinite"]
         finite = rows[np.isfinite(rows)] if odd.any() else np.concatenate([low, high])
         if finite.size:
-            least, most = float(finite.min()), float(finite.max())
+            least, most = float(finite.min()) + 0.0, float(finite.max()) + 0.0  # no −0
             self.value_min = least if self.value_min is None else min(least, self.value_min)
             self.value_max = most if self.value_max is None else max(most, self.value_max)
         return dropped

@@ -43,7 +43,7 @@ from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 
 CHUNK_BYTES = 4 << 20
-CACHED_BYTES = 256 << 20  # of a store: rows behind these leave the memory once they are on the disk
+CACHED_BYTES = 4 << 30  # of a store: the next verb finds these in memory; rows behind leave it
 WRITERS = 8  # threads that publish chunks while others wait for the disk; at most ``MAX_GAP``
 KINDS = ("zero", "nan", "infinite", "negative")
 COUNTS = ("source_rows", "dropped_rows", "duplicate_rows", *(f"{kind}_rows" for kind in KINDS))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.kernels import decimals
-from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.kernels.sums import EPS32, EPS64, LEAST_TERM, SumKernel, depth, finished_block
 
 LARGEST = 1e37  # of float32 sums that cannot overflow
@@ -54,10 +54,30 @@ class Euclidean(RawKernel):
         """Return −‖x − y‖² of two raw rows."""
         return -decimals.squared_distance(x, y)
 
+    def packed(self, YT: Float32) -> Columns:
+        """Return the columns (2 y, −1, −‖y‖²), packed for products: see ``transformed_block``."""
+        from mercore.pipeline.kernels import blocks
+
+        ones = np.ones((1, YT.shape[1]), np.float32)
+        with np.errstate(over="ignore"):
+            squares = np.square(YT).sum(axis=0, keepdims=True)
+            return blocks.pack_products(np.concatenate([2 * YT, -ones, -squares]))
+
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
-        """Return −‖x − y‖², float32[n, m]; ``scale`` must be 0. Overflow gives −∞."""
+        """Return −‖x − y‖², float32[n, m]; ``scale`` must be 0.
+
+        It is the product of (x, ‖x‖², 1) and (2 y, −1, −‖y‖²), which is faster than a sum of
+        squares. See ``_finite`` for overflow.
+        """
+        from mercore.pipeline.kernels import blocks
+
         assert scale == 0
-        return finished_block(self.terms, X, YT, (-1.0, 0.0, False, 0.0, -math.inf))
+        n, d = X.shape
+        columns = YT if isinstance(YT, Panels) else self.packed(YT)
+        extended = np.ones((n, d + 2), np.float32)
+        extended[:, :d] = X
+        np.einsum("ij,ij->i", X, X, out=extended[:, d])
+        return _finite(blocks.products(extended, columns))
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -79,13 +99,14 @@ class Euclidean(RawKernel):
         return float((depth(queries.shape[1]) + 4) * EPS32 * 1.01)
 
     def block_error(self, X: Float64, Y: Float64) -> Float64:
-        """Return the relative error times the largest squared distance, (‖x‖ + ‖y‖)².
+        """Return a share of (‖x‖ + ‖y‖)² for the largest ‖x‖.
 
-        The sum's error is (d + 2) u. Rows that are no float32 move by u of their norms, and the
-        squared distance by (2 u + u²) (‖x‖ + ‖y‖)².
+        ‖x‖² and ‖y‖² are off by d u of themselves, and the sum of d + 2 products, whose sizes add
+        up to (‖x‖ + ‖y‖)², by (d + 2) u of that. Rows that are no float32 move by u of their norms,
+        and the squared distance by (2 u + u²) (‖x‖ + ‖y‖)².
         """
         reach = np.square(_norms(X).max() + _norms(Y)) * 1.01
-        error = (X.shape[1] + 8) * EPS32 * reach + X.shape[1] * LEAST_TERM
+        error = (2 * X.shape[1] + 10) * EPS32 * reach + 3 * X.shape[1] * LEAST_TERM
         return np.where(reach < LARGEST, error, np.inf)
 
     def exact_error(self, dims: int) -> float:
@@ -117,13 +138,7 @@ class InnerProduct(RawKernel):
         A score that overflowed becomes the largest float32: ``block_error`` is infinite there.
         """
         assert scale == 0
-        scores = finished_block(self.terms, X, YT, (1.0, 0.0, False, 0.0, -math.inf))
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(scores.sum())
-        if not finite:
-            most = float(np.finfo(np.float32).max)
-            np.nan_to_num(scores, copy=False, nan=most, posinf=most, neginf=-most)
-        return scores
+        return _finite(finished_block(self.terms, X, YT, (1.0, 0.0, False, 0.0, -math.inf)))
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -163,5 +178,15 @@ class InnerProduct(RawKernel):
 
 def _norms(rows: Float64) -> Float64:
     """Return the norm of each row, float64[n]."""
-    norms: Float64 = np.sqrt(np.square(rows).sum(axis=1))
+    norms: Float64 = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return norms
+
+
+def _finite(scores: Float32) -> Float32:
+    """Replace scores that overflowed by the largest float32: ``block_error`` is infinite there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(scores.sum())
+    if not finite:
+        most = float(np.finfo(np.float32).max)
+        np.nan_to_num(scores, copy=False, nan=most, posinf=most, neginf=-most)
+    return scores
