@@ -1,6 +1,6 @@
 """Sums of four byte products in each of sixteen int32, for jitted functions: always exact."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -47,6 +47,8 @@ def dot_bytes(_typing: Any, sums: Any, unsigned: Any, signed: Any) -> Typed:
                 builder.module, kind, "llvm.x86.avx512.vpdpbusd.512"
             )
             return builder.call(function, arguments)
+        if "+avxvnni" in features(context):
+            return _in_parts(builder, "llvm.x86.avx512.vpdpbusd.256", arguments)
         total, products = arguments[0], _multiply_add(context, builder)
         for unsigned_halves, signed_halves in _halves(builder, *arguments[1:]):
             total = builder.add(total, products(unsigned_halves, signed_halves))
@@ -191,23 +193,21 @@ def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
         )
         return lambda x, y: builder.call(function, [x, y])
     if "+avx2" in available:
-        return lambda x, y: _multiply_add_avx2(builder, x, y)
+        return lambda x, y: _in_parts(builder, "llvm.x86.avx2.pmadd.wd", [x, y])
     return lambda x, y: _multiply_add_generic(builder, x, y)
 
 
-def _multiply_add_avx2(builder: Any, x: Any, y: Any) -> Any:
-    """Multiply and add in two parts of sixteen int16."""
-    part = ir.VectorType(ir.IntType(16), DOTS.count)
-    kind = ir.FunctionType(ir.VectorType(INT32, DOTS.count // 2), [part] * 2)
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
-    parts = []
-    for start in (0, DOTS.count):
-        order = ir.Constant(INT32X16, list(range(start, start + DOTS.count)))
-        parts.append(
-            builder.call(
-                function, [builder.shuffle_vector(value, value, order) for value in (x, y)]
-            )
+def _in_parts(builder: Any, name: str, vectors: Sequence[Any]) -> Any:
+    """Return sixteen int32 from a function of vectors of 256 bits, called for both halves."""
+    parts, half = [], vectors[0].type.count // 2
+    for first in (0, half):
+        order = ir.Constant(ir.VectorType(INT32, half), list(range(first, first + half)))
+        halves = [builder.shuffle_vector(value, value, order) for value in vectors]
+        kind = ir.FunctionType(
+            ir.VectorType(INT32, DOTS.count // 2), [each.type for each in halves]
         )
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        parts.append(builder.call(function, halves))
     return builder.shuffle_vector(*parts, ir.Constant(INT32X16, list(range(DOTS.count))))
 
 
