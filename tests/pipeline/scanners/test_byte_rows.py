@@ -18,6 +18,8 @@ from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError
 from tests.support.cases import loop_over
 from tests.support.making import make_vectors
+from tests.support.processors import assert_passed_on
+from tests.support.tiers import slow_then_soak
 
 KERNELS = {"distance": "euclidean", "product": "inner_product", "cosine": "cosine"}
 BYTES = (np.uint8, np.int8)
@@ -199,3 +201,12 @@ def test_sums_of_rows_and_products_of_pairs(dtype: Any) -> None:
         byte_rows_numba.multiply_pairs(rows, pairs[0], halves, pairs[1], products, of_rows)
         np.testing.assert_array_equal(products, (x[pairs[0]] * x[4:7][pairs[1]]).sum(1))
         np.testing.assert_array_equal(of_rows, (x * x).sum(1)[pairs[0]])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features"),
+    slow_then_soak([("haswell", "+avx2"), ("alderlake", "+avx2,+avxvnni"), ("x86-64", "")]),
+)
+def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
+    names = "test_top_k", "test_every_search", "test_sums_of_rows_and_products_of_pairs"
+    assert_passed_on(cpu, features, __file__, *names)
