@@ -35,7 +35,7 @@ class ByteQueries:
 
     def __init__(
         self,
-        form: Literal["distance", "product", "cosine"] | None,
+        form: Literal["distance", "product", "cosine"],
         queries: NDArray[np.uint8 | np.int8],
     ) -> None:
         self.form = form
@@ -110,10 +110,8 @@ class ByteQueries:
         scaled, unsigned = self.form == "cosine", rows.dtype == np.uint8
         sums, squares = self._sums(rows)
         shift = squares // 2 if self.form == "distance" else np.zeros_like(squares)
-        scales, padded = (
-            np.zeros(len(rows), np.float32),
-            aligned(len(self._start), np.float32 if scaled else np.int32),
-        )
+        scales = np.ones(len(rows), np.float32)
+        padded = aligned(len(self._start), np.float32 if scaled else np.int32)
         if scaled:
             zero = np.flatnonzero(squares == 0)
             if len(zero):
@@ -184,8 +182,8 @@ def as_bytes(
 
 def byte_queries(kernel: Kernel, queries: NDArray[Any], dtype: np.dtype[Any]) -> ByteQueries | None:
     """Return the batch of raw queries for rows of bytes, or None: see ``as_bytes``."""
-    whole = as_bytes(kernel, queries, dtype)
-    return None if whole is None else ByteQueries(kernel.of_bytes, whole)
+    form, whole = kernel.of_bytes, as_bytes(kernel, queries, dtype)
+    return None if form is None or whole is None else ByteQueries(form, whole)
 
 
 def are_whole(kernel: Kernel, queries: NDArray[Any], dtype: np.dtype[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Search vectors exhaustively: a float32 filter with a proven error, then float64 scores."""
+"""Search vectors exhaustively: bytes in integers, others by a float32 filter of proven error."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,9 +18,8 @@ from mercore.stores.vectors import Vectors
 
 # of a block: it stays in the processor's cache, in float64 too
 BLOCK_BYTES, MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 1 << 20, 1024, 64
-BYTE_PAIRS = (
-    1 << 21
-)  # of a block of bytes, at most; fewer rows would cost little more than the call
+BYTE_PAIRS = 1 << 21  # of a block of rows of bytes, at most
+LISTED = 1 << 12  # pairs of such a block that are listed, beside ``MIN_BLOCK_ROWS`` per query
 
 
 class RowsBatch:
@@ -116,7 +115,7 @@ def search_bytes(
         if np.isneginf(least).any():
             size = MIN_BLOCK_ROWS
         block = rows[start : start + size]
-        reaching = batch.reaching(block, least, room=MIN_BLOCK_ROWS * batch.nq)
+        reaching = batch.reaching(block, least, room=MIN_BLOCK_ROWS * batch.nq + LISTED)
         if reaching is None:
             size //= 2
             continue
