@@ -1,6 +1,6 @@
 """Exact scores of rows of bytes and queries of whole numbers, from integer products."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,13 @@ ERROR = 4 * 2.0**-24  # of a float32 product over a norm: three roundings
 Ids = NDArray[np.int64]
 
 
-class Reaching(NamedTuple):
-    """The pairs that may be kept: ``rows`` int64[p], ``queries`` int64[p], their true scores."""
-
-    rows: Ids
-    queries: Ids
-    scores: Float64
-
-
 class ByteQueries:
     """A batch of queries of whole numbers, uint8 or int8 [nq, d], for rows of that type.
 
     With the integers p = ⟨x, y⟩, ‖x‖² and ‖y‖², a score is 2 p − ‖x‖² − ‖y‖² (``distance``), p
-    (``product``), or ± √(p² / (‖x‖² ‖y‖²)) (``cosine``). The first two are exact. So is the third
-    but for three roundings; equal fractions have equal scores while p² and ‖x‖² ‖y‖² are below 2⁵³.
+    (``product``), or ± √(p² / (‖x‖² ‖y‖²)) (``cosine``). The first two are exact. The third is
+    rounded twice while p² and ‖x‖² ‖y‖² are below 2⁵³, and equal fractions have equal scores then;
+    beyond, it is rounded four times.
     """
 
     def __init__(
@@ -52,10 +45,13 @@ class ByteQueries:
         self._start = aligned(lanes, np.int32)
         self._start[: self.nq] = -BIAS * self._halves.sum(axis=1, dtype=np.int32) if signed else 0
 
-    def reaching(self, rows: NDArray[Any], least: Float64, room: int) -> Reaching | None:
-        """Return a block's pairs that reach ``least`` [nq], and few others; None if over ``room``.
+    def reaching(
+        self, rows: NDArray[Any], least: Float64, room: int
+    ) -> tuple[Ids, Ids, Float64] | None:
+        """Return rows, queries and true scores of a block's pairs that reach ``least`` [nq].
 
-        The score of a row of zeros is NaN where the kernel has none.
+        A few others may be among them. Return None if a list of ``room`` pairs is too short. The
+        score of a row of zeros is NaN where the kernel has none.
 
         Parameters
         ----------
@@ -66,7 +62,7 @@ class ByteQueries:
         if found is None:
             return None
         row, query, products, squares = found
-        return Reaching(row, query, self._scores(products, squares, query))
+        return row, query, self._scores(products, squares, query)
 
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> Float64:
         """Return the scores of pairs (row, query) int64[p], float64[p]; NaN of a row of zeros.

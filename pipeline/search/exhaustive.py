@@ -119,9 +119,10 @@ def search_bytes(
         if reaching is None:
             size //= 2
             continue
-        if np.isnan(reaching.scores).any():  # a row is all zero
+        of_block, queries, scores = reaching
+        if np.isnan(scores).any():  # a row is all zero
             kernel.checked(block, first + start, "row")
-        collector.insert(reaching.queries, reaching.rows + (first + start), reaching.scores)
+        collector.insert(queries, of_block + (first + start), scores)
         start, size = start + len(block), min(most, 2 * size)
 
 

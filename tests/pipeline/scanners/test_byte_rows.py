@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.scanners import byte_rows_numba
-from mercore.pipeline.scanners.byte_rows import ByteQueries, are_whole, as_bytes, byte_queries
+from mercore.pipeline.scanners.byte_rows import are_whole, as_bytes, byte_queries
+from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.exhaustive import RowsBatch, search_vectors
@@ -155,15 +156,26 @@ def test_a_row_of_zeros_is_refused_by_its_number(nq: int) -> None:
     batch.search(rows, 1000, TopK(nq, K, np.float64))
 
 
-def test_a_block_with_too_many_pairs_is_searched_in_pieces() -> None:
+def test_a_block_with_too_many_pairs_is_searched_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each row is nearer than all before it, so thresholds rule nothing out."""
     rows = np.arange(250, -1, -1, dtype=np.uint8)[:, None] + np.zeros((1, 16), np.uint8)
-    queries = np.zeros((8, 16), np.uint8)
-    batch = ByteQueries("distance", queries)
-    assert batch.reaching(rows, np.full(8, -np.inf), room=100) is None
-    lists = TopK(8, 3, np.float64)
-    RowsBatch(make_kernel("euclidean"), queries, rows.dtype).search(rows, 0, lists)
+    batch = RowsBatch(make_kernel("euclidean"), np.zeros((100, 16), np.uint8), rows.dtype)
+    assert batch.bytes is not None
+    reaching, fitted = batch.bytes.reaching, list[bool]()
+
+    def watched(rows: Rows, least: Any, *, room: int) -> Any:
+        found = reaching(rows, least, room)
+        fitted.append(found is not None)
+        return found
+
+    monkeypatch.setattr(exhaustive, "LISTED", 0)
+    monkeypatch.setattr(batch.bytes, "reaching", watched)
+    lists = TopK(100, 3, np.float64)
+    batch.search(rows, 0, lists)
     assert (TopK.merge([lists]).ids == [250, 249, 248]).all()
+    assert fitted == [True, False, True, False, True, True]
 
 
 def test_which_queries_are_taken_as_bytes() -> None:

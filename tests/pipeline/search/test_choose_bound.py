@@ -17,7 +17,14 @@ from mercore.pipeline.encoders.bounds.kpca_bound import (
 )
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.choose_bound import COMPONENTS, GROUPS, Measured, choose_bound
+from mercore.pipeline.search.choose_bound import (
+    COMPONENTS,
+    GROUPS,
+    Measured,
+    choose_bound,
+    usual_search,
+)
+from mercore.pipeline.search.costs import READ_BYTE, every_row
 from mercore.stores.rows import SourceVectors
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms
@@ -125,3 +132,20 @@ def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(
     asked, numbers = encoder.bound_scanner(rows[:5]), codes["terms"].astype(np.float32)
     found = bound.bound_scanner(values[:5]).bounds(codes["coordinates"], numbers)
     np.testing.assert_array_equal(found, asked.bounds(codes["coordinates"], numbers))
+
+
+def test_every_row_of_bytes_costs_less_than_floats_and_no_less_than_reading() -> None:
+    rows = np.ones((8, 128), np.uint8)
+    for name in ("euclidean", "inner_product", "cosine", "chi2"):
+        as_bytes, as_floats = (
+            usual_search(SourceVectors(Rows(rows.astype(dtype))), make_kernel(name))
+            for dtype in (np.uint8, np.float32)
+        )
+        assert as_bytes.as_bytes == (name != "chi2")
+        assert not as_floats.as_bytes
+        if as_bytes.as_bytes:
+            for queries in (1, 100, 2000):
+                costs = [
+                    every_row(each._replace(queries=queries)) for each in (as_bytes, as_floats)
+                ]
+                assert READ_BYTE * 128 / queries < costs[0] < costs[1] / 2
