@@ -47,7 +47,7 @@ def sparse(*, nq: int, alpha: int, residuals: bool) -> None:
     columns: dict[str, Any] = {
         "atoms": np.zeros((ROWS, alpha), np.uint16),
         "weights": np.ones((ROWS, alpha), np.int8),
-        "scale": np.full(ROWS, 0.01, np.float16),
+        "factor": np.full(ROWS, 0.01, np.float32),
         "residual": np.full(ROWS, 0.1, np.float16),
     }
     queries = np.zeros((nq, 1))

@@ -1,6 +1,8 @@
 """ASKA: rows as a few weighted atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -30,7 +32,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
-from mercore.stores.wording import setting
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.sparse import SparseScanner
@@ -42,6 +44,8 @@ BLOCK_ROWS = 256  # rows whose correlations with the dictionary are in memory at
 WEIGHTS = ("int8", "float16", "float32")
 PURSUITS = ("ormp", "omp")
 RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less from zero
+NORM_POWER = 0.5  # measured: see notebooks/reports/recall.md
+LEAST_SQUARED_NORM = 2.0**-8  # of a code, for a division
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +53,10 @@ class AskaParams(EncoderSpec):
     """The parameters of matching pursuit: m atoms drawn with a seed, α non-zeros per row.
 
     The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that
-    lowers it most. The metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) −
-    Φ̂(y)‖²; the codes are the same. A stored spec without a pursuit means ``omp``, without a metric
-    ``product``.
+    lowers it most. The metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ / ‖Φ̂(y)‖^p, p the norm power, and
+    ``distance`` by −‖Φ(x) − Φ̂(y)‖²; the codes are the same. The norm is √(1 − ρ²), ρ the residual:
+    it is 1 for atoms and less for other rows, so that p = 0 favours atoms. A stored spec without a
+    pursuit means ``omp``, without a metric ``product``.
     """
 
     n_atoms: int = field(
@@ -77,6 +82,17 @@ class AskaParams(EncoderSpec):
         metadata=declare_option("weights", "int8 (with a scale per row), float16 or float32."),
     )
     metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
+    norm_power: float = field(
+        default=NORM_POWER,
+        metadata={
+            ABSENT: NORM_POWER,
+            **declare_option(
+                "norm_power",
+                "Divide products by this power of the code's norm, which is 1 for rows that are "
+                "atoms and less for others: 0 favours atoms, 1 ranks by the angle.",
+            ),
+        },
+    )
 
     size = Size("n_nonzero_coefs", "look-ups", MAX_NONZERO_COEFS)
 
@@ -124,6 +140,16 @@ class AskaParams(EncoderSpec):
                 f"{', '.join(PURSUITS)}. Fix: {setting(pursuit='ormp')}"
             )
         check_choice("metric", self.metric, METRICS)
+        if not 0 <= self.norm_power <= 2:
+            raise InputError(
+                f"norm power is out of range: found {self.norm_power}, expected 0 to 2. Fix: "
+                f"{setting(norm_power=NORM_POWER)}"
+            )
+        if self.metric == "distance" and self.norm_power != NORM_POWER:
+            raise InputError(
+                f"{option('norm_power')} divides products: found {setting(metric='distance')}, "
+                f"expected {setting(metric='product')}. Fix: leave one of them out."
+            )
         check_random_state(self.random_state)
 
     def size_fits(self, dims: int) -> bool:
@@ -229,7 +255,6 @@ class Aska(Encoder):
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the codes of a block of rows (Eq. 9 by OMP or ORMP), one array per column."""
         from mercore.pipeline.encoders import pursuit_numba, weights_numba
-        from mercore.pipeline.scanners.sparse import float32_weights
 
         prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
         start = self._whole_tiles(self.kernel.block(prepared, self._columns))
@@ -240,9 +265,35 @@ class Aska(Encoder):
         stored = self._store_weights(weights)
         residual = np.empty(len(rows))
         weights_numba.residuals(
-            start, self._gram, atoms, float32_weights(stored).astype(np.float64), residual
+            start, self._gram, atoms, _decoded(stored).astype(np.float64), residual
         )
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
+
+    def unpacked(self, columns: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return what scans read: instead of scales, ``factor`` float32[n]: scale / ‖Φ̂(y)‖^p."""
+        if "weights" not in columns:
+            return columns
+        from mercore.pipeline.scanners.sparse_numba import row_factors
+
+        residuals = columns["residual"].view(np.uint16)
+        if "scale" in columns:
+            factors = np.empty(len(residuals), np.float32)
+            row_factors(columns["scale"].view(np.uint16), residuals, self._powers, factors)
+        else:
+            factors = self._powers[residuals]
+        unread = ("scale", "residual") if self.spec.metric == "product" else ("scale",)
+        read = {name: values for name, values in columns.items() if name not in unread}
+        return {**read, "factor": factors}
+
+    @cached_property
+    def _powers(self) -> Float32:
+        """‖Φ̂(y)‖^−p of every residual, float32[2¹⁶] by its bits as float16."""
+        residuals = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
+        if self.spec.metric == "distance":
+            return np.ones(len(residuals), np.float32)
+        squared = 1 - np.square(np.clip(np.nan_to_num(residuals), 0, 1))
+        norms = np.sqrt(np.maximum(squared, LEAST_SQUARED_NORM))
+        return np.asarray(norms**-self.spec.norm_power, np.float32)
 
     def table(self, queries: NDArray[Any]) -> Float32:
         """Return K(D, x) of raw queries (Eq. 11), float32[m, nq].
@@ -281,6 +332,12 @@ class Aska(Encoder):
         rounded = np.zeros(weights.shape, np.int8)
         weights_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
         return {"weights": rounded, "scale": scale}
+
+
+def _decoded(code: Mapping[str, NDArray[Any]]) -> Float32:
+    """Return the stored weights as float32[b, α]: int8 times the row's scale."""
+    weights = np.asarray(code["weights"], np.float32)
+    return weights * code["scale"].astype(np.float32)[:, None] if "scale" in code else weights
 
 
 def _on_cache_lines(rows: int, width: int) -> Float32:

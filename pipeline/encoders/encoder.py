@@ -127,6 +127,10 @@ class Encoder(ABC):
             Number of the first row, for messages.
         """
 
+    def unpacked(self, columns: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return what scans read of the columns of codes, or compute from them once per row."""
+        return columns
+
     @abstractmethod
     def scanner(self, queries: NDArray[Any]) -> "Scanner":
         """Return the scanner of raw queries, dtype[nq, d]."""

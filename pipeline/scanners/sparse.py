@@ -14,9 +14,9 @@ from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.scanners.sparse_numba import (
     PANEL,
     half_squares,
+    multiply_weights,
     scan_batch,
     scan_one,
-    widen_weights,
 )
 from mercore.pipeline.simd.aligned import in_panels
 from mercore.pipeline.topk import TopK
@@ -30,23 +30,21 @@ FEW = 4  # queries from which a batch beats single scans
 class SparseScanner:
     """The scanner of sparse codes: queries in groups that are scanned together.
 
-    A score is s = Σ w K(x, z) (Eq. 12): products are rounded to float32 and added in atom order
-    (``product``). The metric ``distance`` adds ρ² / 2, ρ = ‖Φ(y) − Φ̂(y)‖ the residual. Then s = 1
-    − ‖Φ(x) − Φ̂(y)‖² / 2 if Φ̂(y) is the projection of a unit Φ(y), as ‖Φ̂(y)‖² = 1 − ρ².
+    A score is s = Σ w K(x, z) (Eq. 12), w a stored weight times the row's ``factor``: products are
+    rounded to float32 and added in atom order (``product``). The metric ``distance`` adds ρ² / 2, ρ
+    = ‖Φ(y) − Φ̂(y)‖ the residual. Then s = 1 − ‖Φ(x) − Φ̂(y)‖² / 2 if Φ̂(y) is the projection of a
+    unit Φ(y), as ‖Φ̂(y)‖² = 1 − ρ².
     """
+
+    names = ("atoms", "weights", "scale", "residual")
 
     def __init__(self, groups: list["QueryGroup"], *, metric: str) -> None:
         self.groups = groups
-        self.names: tuple[str, ...] = (
-            "atoms",
-            "weights",
-            "scale",
-            *(["residual"] if metric == "distance" else []),
-        )
+        self._read = ("atoms", "weights", "factor", *(["residual"] * (metric == "distance")))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
-        columns = {name: columns[name] for name in self.names if name in columns}
+        columns = {name: columns[name] for name in self._read}
         start, n = 0, len(columns["atoms"])
         while start < n:
             k = best.ids.shape[1]
@@ -62,7 +60,7 @@ class SparseScanner:
 
 
 class Block:
-    """A block of codes in the forms that scans read; it has a residual column if that counts."""
+    """A block of unpacked codes; it has a residual column if that counts."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
         self.columns = columns
@@ -70,7 +68,7 @@ class Block:
 
     @cached_property
     def rows(self) -> Rows:
-        """The integer weights with their scales."""
+        """The integer weights with their factors."""
         return Rows(self.columns, self.first)
 
     def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
@@ -79,11 +77,7 @@ class Block:
             tile = {
                 name: values[start : start + TILE_ROWS] for name, values in self.columns.items()
             }
-            if "scale" in tile:
-                weights = np.empty(tile["weights"].shape, np.float32)
-                widen_weights(tile["weights"], tile["scale"].view(np.uint16), weights)
-            else:
-                weights = float32_weights(tile)
+            weights = float32_weights(tile)
             biases = None
             if "residual" in tile:
                 biases = np.empty(len(weights), np.float32)
@@ -128,10 +122,12 @@ class QueryGroup:
 
 
 def float32_weights(code: Mapping[str, NDArray[Any]]) -> Float32:
-    """Return the weights of codes as float32[b, α]: int8 times the row's scale."""
-    if "scale" in code:
-        return code["weights"].astype(np.float32) * code["scale"].astype(np.float32)[:, None]
-    return np.asarray(code["weights"], np.float32)
+    """Return the weights of codes times their rows' factors, float32[b, α]."""
+    weights, out = code["weights"], np.empty(code["weights"].shape, np.float32)
+    if weights.dtype == np.float16:  # numba has no such numbers
+        weights = weights.astype(np.float32)
+    multiply_weights(weights, code["factor"], out)
+    return out
 
 
 def query_groups(

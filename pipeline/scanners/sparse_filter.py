@@ -25,9 +25,8 @@ from mercore.pipeline.topk import TopK
 class Rows:
     """A block of int8 codes, whose first row is ``first``, decoded once for all queries.
 
-    ``atoms`` uint16[n, α] and ``weights`` int8[n, α]; as the bits of float16, ``halves`` uint16[n],
-    the scales, and ``residuals`` uint16[n], if they count. An atom of weight zero makes an odd α
-    even.
+    ``atoms`` uint16[n, α], ``weights`` int8[n, α], and ``factors`` float32[n]; ``residuals``
+    uint16[n], if they count, are bits of float16. An atom of weight zero makes an odd α even.
     """
 
     def __init__(self, code: Mapping[str, NDArray[Any]], first: int) -> None:
@@ -36,7 +35,7 @@ class Rows:
         self.atoms, self.weights = (
             np.pad(code[name], odd) if odd[1][1] else code[name] for name in ("atoms", "weights")
         )
-        self.halves = code["scale"].view(np.uint16)
+        self.factors = code["factor"]
         self.residuals = code["residual"].view(np.uint16) if "residual" in code else None
 
 
@@ -93,7 +92,7 @@ class QuantisedTable:
         half, zero, levels = np.float32(self.half), np.float32(self.zero), np.float32(self.levels)
         per_step = np.float32(0 if rows.residuals is None else 1 / self.steps[0])
         limits = half, zero, levels, np.float32(unit), per_step, usual
-        codes = rows.atoms, rows.weights, rows.halves, rows.residuals
+        codes = rows.atoms, rows.weights, rows.factors, rows.residuals
         scores, ids = top_k.scores[queries], top_k.ids[queries]
         return int(
             scan_filtered(
@@ -115,10 +114,9 @@ def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
         (magnitudes - totals.astype(np.float64)) / 2,
     )
     if rows.residuals is not None:  # a bias acts as weight; rows of little weight may have too much
-        scale, residual = (
-            values.view(np.float16).astype(np.float64) for values in (rows.halves, rows.residuals)
-        )
-        positive += np.minimum((residual**2 / 2 - usual) / (scale * peak + TINY), 3 * positive)
+        residual = rows.residuals.view(np.float16).astype(np.float64)
+        step = rows.factors.astype(np.float64) * peak + TINY
+        positive += np.minimum((residual**2 / 2 - usual) / step, 3 * positive)
     needed = np.maximum(magnitudes.astype(np.float64), (1 + base) * positive - base * negative)
     room = (65534.0 - magnitudes) / np.maximum(needed, 1)
     return int(np.clip(np.quantile(room, 2.0**-15), 2, 127))
@@ -143,7 +141,7 @@ class PackedTable:
 
         ``table`` float32[m] is the same table.
         """
-        codes = rows.atoms, rows.weights, rows.halves, rows.residuals
+        codes = rows.atoms, rows.weights, rows.factors, rows.residuals
         limits = (1 - ROUNDED) / self.step, self.half, (1 + ROUNDED) * math.sqrt(0.5 / self.step)
         scores, ids = top_k.scores[queries], top_k.ids[queries]
         return int(scan_one_filtered(*codes, self.bytes, table, limits, rows.first, scores, ids))

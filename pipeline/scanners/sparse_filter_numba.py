@@ -1,7 +1,7 @@
 """Jitted functions that score int8 codes in small integers, and in float32 only possible hits.
 
 A query's table T is stored as u = rint(T / Δ) − z in 0…L, L ≤ 127, so that |T − Δ (u + z)| ≤ Δ/2.
-The float32 score s of a row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s
+The float32 score s of a row with integer weights w, factor σ and sums A = Σ|w|, S = Σw then obeys s
 ≤ σ Δ (Σ w u + z S + h A), where h is one half plus float32 rounding. A row is scored in float32
 unless this bound lies below the k-th score.
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.sparse_layout import GROUP, ROUNDED, TINY
-from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
+from mercore.pipeline.scanners.sparse_numba import PANEL, half_square
 from mercore.pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
 from mercore.pipeline.simd.vectors import (
     add,
@@ -76,7 +76,7 @@ def threshold(score: np.float32, units: NDArray[np.float64], query: int) -> np.u
 def row_bounds(
     magnitudes: NDArray[np.int16],
     totals: NDArray[np.int16],
-    halves: NDArray[np.uint16],
+    factors: NDArray[np.float32],
     residuals: NDArray[np.uint16] | None,
     start: int,
     stop: int,
@@ -108,15 +108,15 @@ def row_bounds(
         )
         slack = np.ceil(magnitude * half) + one + zero * total
         if residuals is not None:  # decided at compile time
-            above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / widened(
-                halves[row]
-            )
+            above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / factors[
+                row
+            ]
             slack += np.ceil(above + abs(above) * np.float32(ROUNDED))
         lift = max(slack, levels * negative)
         fits = lift + levels * positive <= most
         lifts[i] = np.uint16(min(lift, most))
         gaps[i] = np.uint16(min(lift - slack, most) if fits else none)
-        inverse = min(most, unit / widened(halves[row]) * rounding)
+        inverse = min(most, unit / factors[row] * rounding)
         inverses[i] = np.uint16(inverse if fits else none)
 
 
@@ -125,7 +125,7 @@ def scan_filtered(
     way: int,
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
-    halves: NDArray[np.uint16],
+    factors: NDArray[np.float32],
     residuals: NDArray[np.uint16] | None,
     limits: tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32],
     table8: NDArray[np.int8],
@@ -138,12 +138,12 @@ def scan_filtered(
     """Keep the best of rows ``first``…, to the bit as ``scan_batch``; return the pairs rescored.
 
     ``way`` is ``ANY``, ``EIGHT`` or ``EIGHT_NARROW``; ``atoms``, ``weights`` [n, α], α even;
-    ``halves`` σ and ``residuals`` ρ, if they count, are bits of float16; ``limits`` h, z, L, the
+    ``factors`` σ [n]; ``residuals`` ρ, if they count, are bits of float16; ``limits`` h, z, L, the
     unit of 1/σ, 1/Δ and β are those of ``row_bounds``; ``table8`` flat [m · 64], or [m · 32] if
     narrow; ``table`` as in ``scan_batch``; ``units`` [2, Q] make thresholds; ``scores``, ``ids``
     [Q, k], Q ≤ 64, every k-th score positive and above β.
     """
-    n = halves.size
+    n = factors.size
     flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), atoms.shape[1]
     pairs, least = flat_weights.view(np.int16), np.empty(GROUP, np.uint16)
     magnitudes, totals = np.empty(TILE, np.int16), np.empty(TILE, np.int16)
@@ -164,10 +164,11 @@ def scan_filtered(
         start, stop = stop, min(n, stop + tile)
         row_sums(flat_weights, alpha, start, stop, magnitudes, totals)
         row_bounds(
-            magnitudes, totals, halves, residuals, start, stop, limits, lifts, gaps, inverses
+            magnitudes, totals, factors, residuals, start, stop, limits, lifts, gaps, inverses
         )
         for row in range(np.uint64(stop), np.uint64(stop + TILE), np.uint64(32)):
-            prefetch(halves, row)
+            prefetch(factors, row)
+            prefetch(factors, row + np.uint64(16))
             if residuals is not None:
                 prefetch(residuals, row)
         waiting, side = count, TILE - side
@@ -187,11 +188,11 @@ def scan_filtered(
         fetch(atoms, table, rows, bits, side, count, used)
         hits = rows, bits, TILE - side, waiting
         rescored += rescore(
-            atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids
+            atoms, weights, factors, residuals, table, hits, first, units, least, scores, ids
         )
     hits = rows, bits, side, count
     return rescored + rescore(
-        atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids
+        atoms, weights, factors, residuals, table, hits, first, units, least, scores, ids
     )
 
 
@@ -447,7 +448,7 @@ def fetch(
 def rescore(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
-    halves: NDArray[np.uint16],
+    factors: NDArray[np.float32],
     residuals: NDArray[np.uint16] | None,
     table: NDArray[np.float32],
     hits: tuple[NDArray[np.int64], NDArray[np.uint64], int, int],
@@ -465,7 +466,7 @@ def rescore(
     count = 0
     for hit in range(at, at + waiting):
         row, left = rows[hit], bits[hit]
-        scale = widened(halves[row])
+        scale = factors[row]
         while left:
             query = np.int64(lowest_bit(left))
             left &= left - np.uint64(1)

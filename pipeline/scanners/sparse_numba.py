@@ -21,14 +21,25 @@ PANEL = FLOAT32.count  # queries per vector of sums: their table, 64 bytes per a
 
 
 @jit
-def widen_weights(
-    weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]
+def row_factors(
+    scales: NDArray[np.uint16],
+    residuals: NDArray[np.uint16],
+    powers: NDArray[np.float32],
+    out: NDArray[np.float32],
 ) -> None:
-    """Set ``out`` [n, α] to int8 weights times their rows' scales, given as bits of float16."""
+    """Set ``out`` [n] to scales times ``powers[residual]``; both are given as bits of float16."""
+    for i in range(np.uint64(out.size)):
+        out[i] = widened(scales[i]) * powers[residuals[i]]
+
+
+@jit
+def multiply_weights(
+    weights: NDArray[np.number], factors: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    """Set ``out`` [n, α] to weights times their rows' factors, in float32."""
     for i in range(np.uint64(weights.shape[0])):
-        scale = widened(halves[i])
         for a in range(np.uint64(weights.shape[1])):
-            out[i, a] = np.float32(weights[i, a]) * scale
+            out[i, a] = np.float32(weights[i, a]) * factors[i]
 
 
 @jit(inline="always")

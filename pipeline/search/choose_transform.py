@@ -4,7 +4,7 @@ The transform keeps the order of true neighbours, but changes the feature space 
 approximate (Jiang, Que & Kulis 2014, §4.2 and Eq. 6). The best s depends on kernel and data.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ class TransformSample:
         ids = np.take_along_axis(found.ids, order, axis=1)
         return texmex_recall(ids, self.nearest, self.rank)
 
-    def _encoded(self, encoder: Encoder) -> dict[str, NDArray[Any]]:
+    def _encoded(self, encoder: Encoder) -> Mapping[str, NDArray[Any]]:
         """Return the codes of the rows: blocks are shared by the threads."""
         encoder.prepare_encoding()
         rows, size = self.rows.source.read(0, self.rows.rows), encoder.block_rows
@@ -88,9 +88,9 @@ class TransformSample:
 
         starts = list(range(0, len(rows), size))
         over_parts(starts, self.threads, work)
-        return {
-            name: np.concatenate([blocks[start][name] for start in starts]) for name in blocks[0]
-        }
+        return encoder.unpacked(
+            {name: np.concatenate([blocks[start][name] for start in starts]) for name in blocks[0]}
+        )
 
 
 def choose_transform(

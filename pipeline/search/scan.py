@@ -179,7 +179,8 @@ def read_parts(
         cached = codes.cache.get(part)
         if cached is not None:
             return cached
-        columns = codes.store.select(part, readers[slot].read(codes.store.stored_part(part)))
+        stored = readers[slot].read(codes.store.stored_part(part))
+        columns = codes.encoder.unpacked(codes.store.select(part, stored))
         codes.checked.add(part)
         codes.cache.offer(part, columns)
         return columns

@@ -21,7 +21,6 @@ _EIGHT_HALVES, _EIGHT_WORDS = ir.VectorType(_I16, 8), ir.VectorType(_I32, 8)
 _EIGHT_LONGS = ir.VectorType(_I64, 8)
 _SIXTEEN_HALVES, _SIXTEEN_WORDS = ir.VectorType(_I16, 16), ir.VectorType(_I32, 16)
 _SIXTEEN_FLOATS = ir.VectorType(ir.FloatType(), 16)
-_MEND = ir.Constant(_SIXTEEN_FLOATS, [2.0**112] * 16)  # corrects the exponent of a shifted float16
 
 
 @intrinsic
@@ -110,7 +109,7 @@ def rows_reaching(
     """Return a uint16; bit j: (Σ w u + extra) scale + (root residual)² ≥ least for row ``row + j``.
 
     ``packed`` uint64 holds, from ``at`` on, eight bytes u, 0…127, per row; ``weights`` int8[8 n]
-    flat; ``scales`` and ``residuals``, or None for zeros, non-negative float16[n] as uint16;
+    flat; ``scales`` float32[n]; ``residuals`` non-negative float16[n] as uint16, or None for zeros;
     ``limits`` extra, root and least, float32, root below 2¹⁵.
     """
 
@@ -133,16 +132,17 @@ def rows_reaching(
         total = builder.sitofp(_neighbours_added(builder, sums(0), sums(1)), _SIXTEEN_FLOATS)
         extra, root, least = (builder.extract_value(arguments[6], place) for place in range(3))
 
-        def sixteen(array: int) -> Any:
+        def sixteen(kind: Any, array: int) -> Any:
             return builder.load(
-                address(context, builder, signature, arguments, _SIXTEEN_HALVES, array, 5), align=1
+                address(context, builder, signature, arguments, kind, array, 5), align=1
             )
 
         raised = builder.fadd(total, copies(builder, extra, _SIXTEEN_FLOATS))
-        bound = builder.fmul(raised, _widened(builder, sixteen(3)))
+        bound = builder.fmul(raised, sixteen(_SIXTEEN_FLOATS, 3))
         if not isinstance(residuals, types.NoneType):
             whole = builder.fmul(root, ir.Constant(ir.FloatType(), 2.0**112))
-            roots = _widened(builder, sixteen(4), copies(builder, whole, _SIXTEEN_FLOATS))
+            halves = sixteen(_SIXTEEN_HALVES, 4)
+            roots = _widened(builder, halves, copies(builder, whole, _SIXTEEN_FLOATS))
             bound = builder.fadd(bound, builder.fmul(roots, roots))
         reached = builder.fcmp_ordered(">=", bound, copies(builder, least, _SIXTEEN_FLOATS))
         return builder.bitcast(reached, _I16)
@@ -209,8 +209,8 @@ def _magnitude(builder: Any, values: Any) -> Any:
     return builder.select(negative, builder.neg(values), values)
 
 
-def _widened(builder: Any, halves: Any, mend: Any = _MEND) -> Any:
-    """Return sixteen non-negative float16, given as bits, as float32: shift, fix the exponent."""
+def _widened(builder: Any, halves: Any, mend: Any) -> Any:
+    """Return sixteen non-negative float16, given as bits, as float32 times ``mend`` / 2¹¹²."""
     bits = builder.shl(builder.zext(halves, _SIXTEEN_WORDS), ir.Constant(_SIXTEEN_WORDS, [13] * 16))
     return builder.fmul(builder.bitcast(bits, _SIXTEEN_FLOATS), mend)
 

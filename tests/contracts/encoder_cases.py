@@ -22,7 +22,6 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
-from mercore.pipeline.scanners.sparse import float32_weights
 from tests.independent import reference
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -62,7 +61,9 @@ def aska_truth(
 
 def aska_scores(spec: Any, code: Arrays, table: Floats) -> Floats:
     residuals = code["residual"] if spec.metric == "distance" else None
-    return reference.aska_scores(code["atoms"], float32_weights(code), table, residuals)
+    power = 0 if spec.metric == "distance" else spec.norm_power
+    weights = reference.aska_weights(code, power)
+    return reference.aska_scores(code["atoms"], weights, table, residuals)
 
 
 def kpca_aska_truth(
@@ -226,7 +227,7 @@ CASES = {
             aska_truth,
         ),
         Case(
-            AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16"),
+            AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16", norm_power=0.8),
             make_kernel("cosine"),
             aska_truth,
         ),

@@ -255,7 +255,8 @@ def test_the_encoder_of_a_store_is_the_one_that_wrote_it(
     k, lists = 20, []
     for encoder in (fresh, encoder_of(open_code_store(Path(made.codes.where)))):
         scanner, best = encoder.scanner(queries), TopK(NQ, k, np.float32)
-        scanner.scan({name: code[name] for name in scanner.names if name in code}, 0, best)
+        read = {name: code[name] for name in scanner.names if name in code}
+        scanner.scan(encoder.unpacked(read), 0, best)
         lists.append(best)
     same_hits(*lists)
     same_hits(search(made.codes, queries, k), lists[0])

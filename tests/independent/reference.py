@@ -2,9 +2,10 @@
 these."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -205,6 +206,20 @@ def residual(c0: ArrayLike, G: ArrayLike, atoms: Ids, weights: Floats) -> float:
     start, gram = np.asarray(c0, np.float64), np.asarray(G, np.float64)
     square = float(1 - 2 * weights @ start[atoms] + weights @ gram[np.ix_(atoms, atoms)] @ weights)
     return math.sqrt(max(square, 0.0))
+
+
+def aska_weights(code: Mapping[str, NDArray[Any]], power: float) -> NDArray[np.float32]:
+    """The stored weights times the row's factor, float32[n, α]: its scale / ‖Φ̂(y)‖^power.
+
+    ‖Φ̂(y)‖² = 1 − ρ² with ρ the residual, and at least 2⁻⁸.
+    """
+    factors = [
+        np.float32(max(1 - float(left) ** 2, 2.0**-8) ** (-power / 2)) for left in code["residual"]
+    ]
+    column = np.array(factors, np.float32)[:, None]
+    if "scale" in code:
+        column *= code["scale"].astype(np.float32)[:, None]
+    return np.asarray(code["weights"].astype(np.float32) * column)
 
 
 def aska_scores(

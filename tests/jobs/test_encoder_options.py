@@ -99,7 +99,7 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
             assert isinstance(choice, click.Choice)
             assert tuple(choice.choices) == WORDS[option]
         else:
-            kinds = {"weights": click.STRING, "penalty": FINITE}
+            kinds = {"weights": click.STRING, "penalty": FINITE, "norm_power": FINITE}
             assert choice is kinds.get(option, click.INT)
     texts = {option: str(getattr(offered[option], "help", "")) for option in OPTIONS}
     assert texts["landmarks"] == "Rows M that kernel PCA learns from."
@@ -123,6 +123,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "weights": "float16",
             "pursuit": "omp",
             "metric": "distance",
+            "norm_power": 0.25,
             "random_state": 5,
         },
         AskaSpec(
@@ -131,6 +132,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             weights="float16",
             pursuit="omp",
             metric="distance",
+            norm_power=0.25,
             random_state=5,
         ),
     ),
@@ -143,6 +145,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "weights": "float32",
             "pursuit": "omp",
             "metric": "distance",
+            "norm_power": 1.0,
             "random_state": 5,
         },
         KpcaAskaSpec(
@@ -153,6 +156,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             weights="float32",
             pursuit="omp",
             metric="distance",
+            norm_power=1.0,
             random_state=5,
         ),
     ),
@@ -287,6 +291,7 @@ def test_bits_have_as_many_components_as_there_are_bits_or_landmarks() -> None:
 USERS = {
     "atoms": "aska, kpca-aska",
     "sparsity": "aska, kpca-aska",
+    "norm_power": "aska, kpca-aska",
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
     "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",

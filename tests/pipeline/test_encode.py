@@ -23,7 +23,6 @@ from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, in
 from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import draw_rows
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
-from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
@@ -174,7 +173,7 @@ def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
     encoder.prepare_encoding()
     code = encode_part(encoder, vectors, 0, 600)
     start, gram = pursued(name, rows, plan.model["dictionary"])
-    stored = float32_weights(code).astype(np.float64)
+    stored = reference.aska_weights(code, 0).astype(np.float64)
     squares = [
         reference.residual(*row) ** 2
         for row in zip(start, [gram] * 600, code["atoms"], stored, strict=True)

@@ -48,7 +48,10 @@ class Contest:
         spread = np.linspace(0, source.shape[0] - 1, 2 * BATCH).astype(int)
         self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
         scanner = encoder.scanner(self.queries[:BATCH])
-        self.columns = load(self.store, scanner.names)
+        stored = load(self.store, scanner.names)
+        self.columns = dict(encoder.unpacked(stored))
+        by_distance = {"factor": stored["scale"].astype(np.float32), "residual": stored["residual"]}
+        self.by_distance = {**self.columns, **by_distance}
         self.groups = scanner.groups
         self.one = encoder.scanner(self.queries[:1]).groups
         self.table = self.encoder.table(self.queries[:BATCH])
@@ -96,11 +99,10 @@ def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
 
 def one(contest: Contest) -> list[Row]:
     """Return the table of one query on one thread."""
-    by_distance = contest.columns | load(contest.store, ("residual",))
     tasks: dict[str, Callable[[], object]] = {
         OURS: lambda: contest.ours(contest.one),
         f"{OURS}, float32 loop": lambda: contest.ours(contest.plain_one),
-        f"{OURS}, by distance": lambda: scan_resident(by_distance, contest.one),
+        f"{OURS}, by distance": lambda: scan_resident(contest.by_distance, contest.one),
         INDEX_PQ: lambda: contest.exact.search(contest.points[:1], K),
         READ: lambda: [scan_numba.read(_words(values)) for values in contest.columns.values()],
     }
@@ -122,7 +124,6 @@ def batches(contest: Contest) -> list[Row]:
     """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and
     128."""
     matrix = _sparse(contest)
-    by_distance = contest.columns | load(contest.store, ("residual",))
     groups = {count: contest.encoder.scanner(contest.queries[:count]).groups for count in BATCHES}
     tasks: dict[tuple[str, int], Callable[[], object]] = {
         **{(OURS, count): partial(contest.ours, groups[count]) for count in BATCHES},
@@ -130,7 +131,7 @@ def batches(contest: Contest) -> list[Row]:
             contest.encoder.scanner(contest.queries[:BATCH]).groups
         ),
         (f"{OURS}, float32 loop", BATCH): lambda: contest.ours(contest.plain_groups),
-        (f"{OURS}, by distance", BATCH): lambda: scan_resident(by_distance, contest.groups),
+        (f"{OURS}, by distance", BATCH): lambda: scan_resident(contest.by_distance, contest.groups),
         (INDEX_PQ, BATCH): lambda: contest.exact.search(contest.points[:BATCH], K),
         (FAST_SCAN, BATCH): lambda: contest.fast.search(contest.points[:BATCH], K),
         (FAST_SCAN, 2 * BATCH): lambda: contest.fast.search(contest.points, K),

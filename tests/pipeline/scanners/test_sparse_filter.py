@@ -55,7 +55,7 @@ def made_codes(
     code: Columns = {
         "atoms": atoms.astype(np.uint16),
         "weights": weights.astype(np.int8),
-        "scale": scale.astype(np.float16),
+        "factor": scale.astype(np.float32),
     }
     if metric == "distance":
         residual = rng.normal(0.3, 0.1, n).clip(0, None)
@@ -153,21 +153,21 @@ def test_residuals_of_every_kind_are_filtered_as_the_float32_scan_scores_them(
         columns["residual"][:] = rng.uniform(0, 1.2)
     elif style == "near_one":  # and hardly any weight: every score is next to a half
         columns["residual"] = (1 - 10.0 ** rng.uniform(-4, -1, n)).astype(np.float16)
-        columns["scale"] = (columns["scale"].astype(np.float32) * 0.01).astype(np.float16)
+        columns["factor"] *= np.float32(0.01)
     elif style == "few":  # and sums that are exact: scores tie
         columns["residual"] = rng.choice([0, 0.25, 0.5, 1], n).astype(np.float16)
-        columns["scale"][:] = rng.choice([2.0**-8, 2.0**-24])
+        columns["factor"][:] = rng.choice([2.0**-8, 2.0**-24])
         table = np.round(4 * table) / 4
     elif style == "some_zero":
         columns["residual"][rng.random(n) < 0.02] = 0
     else:
-        columns["scale"][rng.random(n) < 0.5] = 0
+        columns["factor"][rng.random(n) < 0.5] = 0
     with patch.object(sparse, "FIRST_ROWS", 64), patch.object(sparse, "BLOCK_ROWS", 500):
         same(scanned(columns, table, k, filtered=True), scanned(columns, table, k, filtered=False))
 
 
 def slow_truth(columns: Columns, table: NDArray[np.float32]) -> NDArray[np.float32]:
-    weights = columns["weights"].astype(np.float32) * columns["scale"].astype(np.float32)[:, None]
+    weights = columns["weights"].astype(np.float32) * columns["factor"][:, None]
     return reference.aska_scores_float32(columns["atoms"], weights, table, columns.get("residual"))
 
 
@@ -227,7 +227,7 @@ def test_the_bound_is_never_below_the_float32_score(
         np.einsum("na,naq->nq", weights, u[columns["atoms"]])
         + quantised.zero * weights.sum(axis=1)[:, None]
     )
-    scale = columns["scale"].astype(np.float64)[:, None]
+    scale = columns["factor"].astype(np.float64)[:, None]
     bound = scale * quantised.steps * (sums + quantised.half * np.abs(weights).sum(axis=1)[:, None])
     scores = slow_truth(columns, table).T.astype(np.float64)
     if metric == "distance":
@@ -257,12 +257,14 @@ def test_what_is_added_to_a_row_covers_its_bias(
     sums, (lifts, gaps, inverses) = np.empty((2, 300), np.int16), np.empty((3, 300), np.uint16)
     row_sums(rows.weights.reshape(-1), rows.weights.shape[1], 0, 300, sums[0], sums[1])
     limits = half, zero, levels, np.float32(2**16), per_step, usual
-    row_bounds(sums[0], sums[1], rows.halves, rows.residuals, 0, 300, limits, lifts, gaps, inverses)
+    row_bounds(
+        sums[0], sums[1], rows.factors, rows.residuals, 0, 300, limits, lifts, gaps, inverses
+    )
     magnitude, total = sums.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         above = (
             (columns["residual"].astype(np.float64) ** 2 / 2 - usual)
-            / columns["scale"]
+            / columns["factor"]
             / quantised.steps[0]
         )
     fits = inverses > 0  # the others are scored whatever they add up to

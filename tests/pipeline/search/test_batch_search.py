@@ -18,7 +18,6 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners import sparse
-from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
@@ -123,12 +122,10 @@ def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
         for receipt in codes.receipts
     ]
     atoms = np.concatenate([part["atoms"] for part in parts])
-    weights = np.concatenate([float32_weights(part) for part in parts])
-    residuals = (
-        np.concatenate([part["residual"] for part in parts])
-        if encoder.spec.metric == "distance"
-        else None
-    )
+    residuals, power = None, encoder.spec.norm_power
+    if encoder.spec.metric == "distance":
+        residuals, power = np.concatenate([part["residual"] for part in parts]), 0
+    weights = np.concatenate([reference.aska_weights(part, power) for part in parts])
     return reference.aska_scores_float32(atoms, weights, encoder.table(queries), residuals)
 
 
@@ -378,14 +375,15 @@ def test_hits_depend_on_no_part_that_stays_in_memory(
 def test_parts_stay_in_memory_as_far_as_there_is_room(
     codes: CodeStore, queries: NDArray[Any]
 ) -> None:
-    size = sum(
-        codes.store.read_chunk(receipt, name).nbytes
+    encoder, names = encoder_of(codes), codes.store.layout.column_names
+    parts = [
+        encoder.unpacked({name: codes.store.read_chunk(receipt, name) for name in names})
         for receipt in codes.receipts[:2]
-        for name in codes.store.layout.column_names
-    )
+    ]
+    size = sum(values.nbytes for part in parts for values in part.values())
     held = PartCache(size)
-    scan_codes(OpenCodes(codes, encoder_of(codes), held), queries, 5, threads=1)
-    assert held.size <= size
+    scan_codes(OpenCodes(codes, encoder, held), queries, 5, threads=1)
+    assert held.size == size
     assert [held.get(part) is not None for part in range(3)] == [True, True, False]
 
 
