@@ -111,6 +111,7 @@ def test_the_codes_are_of_these_rows(stores: tuple[VectorStore, CodeStore]) -> N
 
 
 def test_a_search_gives_what_it_gave(stores: tuple[VectorStore, CodeStore]) -> None:
+    """But for scores of codes: products are divided by ‖ŷ‖^½ now, those of old stores too."""
     expected = json.loads((HERE / "expected.json").read_text())
     found = searched(*stores)
     assert list(found) == list(expected)

@@ -383,6 +383,17 @@ def refused(call: Callable[[], object], message: str) -> None:
             "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: pursuit=\"ormp\"",
         ),
         (
+            {"n_atoms": 9, "norm_power": 2.5},
+            600,
+            "norm power is out of range: found 2.5, expected 0 to 2. Fix: norm_power=0.5",
+        ),
+        (
+            {"n_atoms": 9, "norm_power": 1.0, "metric": "distance"},
+            600,
+            'norm_power divides products: found metric="distance", expected metric="product". Fix: '
+            "leave one of them out.",
+        ),
+        (
             {"n_atoms": 9, "random_state": -1},
             600,
             "random_state must not be negative: found -1. Fix: random_state=0",
