@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 MAX_ATOMS = 1 << 16
 MAX_NONZERO_COEFS = 256
+# By default, beyond ``FEW_ATOMS``. Codes of atoms have no error: with many atoms, recall is theirs.
+ROWS_PER_ATOM, FEW_ATOMS = 8, 256
 BLOCK_ROWS = 256  # rows whose correlations with the dictionary are in memory at once
 WEIGHTS = ("int8", "float16", "float32")
 PURSUITS = ("ormp", "omp")
@@ -103,7 +105,8 @@ class AskaParams(EncoderSpec):
 
     def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        atoms = shrunk(self.n_atoms, rows)
+        most = min(rows, max(FEW_ATOMS, rows // ROWS_PER_ATOM))
+        atoms = shrunk(self.n_atoms, most)
         sparsity = shrunk(self.n_nonzero_coefs, atoms)
         return replace(
             super().with_defaults_for(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity
