@@ -50,11 +50,15 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
 @_number("--queries", 2000, "Queries of the comparison of encoders, evenly drawn.")
 @_number("--seeds", 3, "Seeds of the comparison.")
 @_number("--slow-seeds", 1, "Seeds of kpca-jl, which learns for minutes.")
-@_number(
-    "--first", 1, "The first of every second query in the section on drawn rows: 0 to choose by."
+@_number("--first", 1, "The half of rows and queries that is measured: 0 to choose by.")
+@click.option(
+    "--set",
+    "sets",
+    nargs=3,
+    multiple=True,
+    metavar="NAME BASE QUERIES",
+    help="Another set of vectors.",
 )
-@_pair("--gist", "Other data, for the sections on metrics and on drawn rows.")
-@_pair("--bow", "Counts of visual words, scipy's sparse .npz, for the same sections.")
 @report_options
 def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
     """Recall of ASKA codes by every definition, and of encoders side by side."""
@@ -63,6 +67,22 @@ def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
 
     with TemporaryDirectory() as folder:
         produce(REPORT, RecallSetup(folder=Path(folder), **options), only, path)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("out", type=click.Path(path_type=Path))
+@_number("--queries", 4000, "Queries, at most.")
+def photographs(*, folder: Path, out: Path, queries: int) -> None:
+    """GIST of the tiles of photographs, as a set for the report on recall.
+
+    The reports take the .jpg files of Debian 12's ukui-wallpapers, plasma-workspace-wallpapers,
+    lomiri-wallpapers-16.04, lomiri-wallpapers-20.04, gnome-backgrounds and mate-backgrounds.
+    """
+    from tests.benchmarks.measurements.natural_images import describe_photographs
+
+    rows, asked = describe_photographs(folder, out, queries)
+    click.echo(f"{out}: {rows:,} rows, {asked:,} queries")
 
 
 @main.command()

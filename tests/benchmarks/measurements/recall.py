@@ -76,12 +76,9 @@ def truth(data: Data, kernel: str) -> Hits:
 
 
 @cache
-def found(
-    data: Data, kernel: str, *, weights: str = "int8", metric: str = "product", rerank: int = 0
-) -> Found:
-    """Encode a store, search the codes, and compare with the true neighbours."""
-    codes = str(data.folder / f"{kernel}-{weights}-{metric}")
-    options = {"weights": weights, "metric": metric}
+def found(data: Data, kernel: str, *, rerank: int = 0, **options: object) -> Found:
+    """Encode a store by ASKA, search the codes, and compare with the true neighbours."""
+    codes = str(data.folder / "-".join([kernel, *map(str, options.values())]))
     sizes = {"atoms": data.atoms, "sparsity": data.sparsity}
     encoder = spec_of_options("aska", {**options, **sizes})
     made = api.encode(data.store, codes, kernel=kernel, encoder=encoder)
