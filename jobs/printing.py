@@ -163,11 +163,13 @@ def comparison_table(entries: Sequence[Report], ranks: Sequence[int]) -> list[li
     """Return the table of encoders under one kernel: its header, and a line per encoder and search.
 
     Times are ns per row and query, tables included, and µs per encoded row, fitting included. The
-    accuracy is shown if the comparison had labels.
+    accuracy is shown if the comparison had labels; the shares of atoms among the rows and among the
+    first hits, if an encoder has atoms: where they differ much, recall is that of atoms.
     """
     measures = [f"R@{rank}" for rank in ranks]
     measures += ["accuracy"] * any("accuracy_mean" in entry for entry in entries)
-    lines = [["encoder", "bytes per row", *measures, "search ns", "encode µs"]]
+    atoms = ["atoms: rows, hits"] * any("atoms_of_rows" in entry for entry in entries)
+    lines = [["encoder", "bytes per row", *measures, *atoms, "search ns", "encode µs"]]
     for entry in entries:
         recalls = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
         shown = [spread for rank, *spread in recalls if rank in ranks]
@@ -179,8 +181,12 @@ def comparison_table(entries: Sequence[Report], ranks: Sequence[int]) -> list[li
             f"{entry[name]:.2f}" for name in ("search_ns_per_row_and_query", "encode_us_per_row")
         ]
         missing = ["–"] * (len(measures) - len(shares))
-        size = str(entry["bytes_per_row"])
-        lines.append([printable(encoder_label(entry)), size, *shares, *missing, *times])
+        size, kinds = str(entry["bytes_per_row"]), ("atoms_of_rows", "atoms_of_hits")
+        if "atoms_of_rows" in entry:
+            own = [", ".join(f"{entry[kind]:.1%}" for kind in kinds)]
+        else:
+            own = ["–"] * len(atoms)
+        lines.append([printable(encoder_label(entry)), size, *shares, *missing, *own, *times])
     return lines
 
 

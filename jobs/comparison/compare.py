@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mercore.jobs.comparison.candidates import Candidate, KernelChoice, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
@@ -37,6 +41,7 @@ from mercore.pipeline.encoders.equal_cost import code_bytes, operations
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures.recognition import Classifier, recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
+from mercore.stores.codes import open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import LeaseHandle
@@ -188,8 +193,9 @@ class CompareTask:
             encoded = open_encode(self.vectors, codes, self._encoding(choice, spec)).run()
             few = self.query_rows.read(0, min(WARMING, self.query_rows.shape[0]))
             self._search(choice, codes, few, rerank=None)
+            atoms = open_code_store(Path(codes)).model.get("dictionary_rows")
             first, *reranked = [
-                self._recall(choice, codes, truth, rerank=rerank)
+                self._recall(choice, codes, truth, rerank=rerank, atoms=atoms)
                 for rerank in (None, *self.options.reranks())
             ]
         return {
@@ -206,6 +212,7 @@ class CompareTask:
             "workers": self.encode.thread_count,
             "encode_seconds": encoded["seconds"],
             "encode_us_per_row": round(encoded["seconds"] / self.store.rows * 1e6, 3),
+            **({} if atoms is None else {"atoms": len(atoms) / self.store.rows}),
             "search": first,
             **({"reranked": one_or_all(reranked)} if reranked else {}),
         }
@@ -231,12 +238,25 @@ class CompareTask:
         )
         return open_search(codes, queries, options).run()
 
-    def _recall(self, choice: KernelChoice, codes: str, truth: Hits, rerank: int | None) -> Report:
-        """Search codes for all queries; return the time, the recalls and the accuracy."""
+    def _recall(
+        self,
+        choice: KernelChoice,
+        codes: str,
+        truth: Hits,
+        *,
+        rerank: int | None,
+        atoms: NDArray[Any] | None,
+    ) -> Report:
+        """Search codes for all queries; return the time, the recalls and the accuracy.
+
+        Of encoders with ``atoms``, rows of the store, also the share of these in the first hits.
+        """
         figures, hits = self._search(choice, codes, self.query_rows, rerank)
         kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
         if self.classifier is not None:
             kept["accuracy"] = recognition_rate(hits.ids, self.classifier, 1)
+        if atoms is not None:
+            kept["atoms"] = float(np.isin(hits.ids[:, 0], atoms).mean())
         if rerank:
             kept["rerank"] = rerank
         kernel = choice.kernel if rerank else None

@@ -73,11 +73,20 @@ def _summary(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
         "ranks": list(recalls[0]),
         **_spread("recall", np.array([list(recall.values()) for recall in recalls])),
         **(_spread("accuracy", np.array(accuracies)) if accuracies else {}),
+        **_atoms(runs, searches),
         "search_ns_per_row_and_query": float(
             np.mean([search["ns_per_row_and_query"] for search in searches])
         ),
         "encode_us_per_row": float(np.mean([record["encode_us_per_row"] for record in runs])),
     }
+
+
+def _atoms(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
+    """Return the mean shares of atoms among the rows and among the first hits, if there are any."""
+    if not all("atoms" in each for each in (*runs, *searches)):  # older records have none
+        return {}
+    of_rows, of_hits = (np.mean([each["atoms"] for each in some]) for some in (runs, searches))
+    return {"atoms_of_rows": float(of_rows), "atoms_of_hits": float(of_hits)}
 
 
 def _spread(name: str, values: NDArray[Any]) -> Report:

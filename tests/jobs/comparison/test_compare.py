@@ -26,6 +26,7 @@ from mercore.jobs.printing import comparison_table, print_comparison
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.kernels import make_kernel
+from mercore.stores.codes import open_code_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import read_hits
@@ -147,7 +148,7 @@ def test_the_table_shows_the_summary(
     print_comparison(report)
     title, header, *lines = capsys.readouterr().out.splitlines()
     assert title == "chi2: 600 rows, 40 queries, k = 30"
-    words = "encoder bytes per row R@1 R@5 R@30 search ns encode µs"
+    words = "encoder bytes per row R@1 R@5 R@30 atoms: rows, hits search ns encode µs"
     assert " ".join(header.split()) == words
     for line, entry in zip(lines, report["summary"], strict=True):
         shown = [(entry["recall_mean"][place], entry["recall_std"][place]) for place in (0, 2, 5)]
@@ -156,7 +157,21 @@ def test_the_table_shows_the_summary(
         speed = [
             f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")
         ]
-        assert line.split() == f"{name} {entry['bytes_per_row']} {recall} {' '.join(speed)}".split()
+        atoms = "–"
+        if entry["encoder"] == "aska":
+            assert entry["atoms_of_rows"] == 64 / ROWS
+            atoms = f"{entry['atoms_of_rows']:.1%}, {entry['atoms_of_hits']:.1%}"
+        expected = f"{name} {entry['bytes_per_row']} {recall} {atoms} {' '.join(speed)}"
+        assert line.split() == expected.split()
+
+
+def test_first_hits_that_are_atoms_are_counted(run: Run, folder: Path) -> None:
+    (entry,) = run(encoders=["aska:atoms=64,sparsity=3"])["summary"][:1]
+    codes = folder / "with atoms"
+    mercore.encode(folder / "vectors", codes, kernel="chi2", encoder="aska:atoms=64,sparsity=3")
+    _, hits = mercore.search(codes, folder / "queries.npy", k=1)
+    atoms = open_code_store(codes).model["dictionary_rows"]
+    assert entry["atoms_of_hits"] == np.isin(hits.ids[:, 0], atoms).mean()
 
 
 def test_labels_add_the_accuracy(run: Run, folder: Path, tmp_path: Path, encoded: Encoded) -> None:

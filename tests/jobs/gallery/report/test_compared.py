@@ -60,7 +60,9 @@ def test_figures_are_those_of_the_comparison(
             for place in places
         ]
         times = [entry["search_ns_per_row_and_query"], entry["encode_us_per_row"]]
-        expected = [str(entry["bytes_per_row"]), *recalls, *(f"{each:.2f}" for each in times), "2"]
+        atoms = f"{entry['atoms_of_rows']:.1%}, {entry['atoms_of_hits']:.1%}"
+        figures = [*recalls, atoms, *(f"{each:.2f}" for each in times)]
+        expected = [str(entry["bytes_per_row"]), *figures, "2"]
         assert page.row(label) == expected
     (picture,) = page.svgs()
     assert texts_outside(picture) == []
