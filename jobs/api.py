@@ -659,11 +659,11 @@ def export(
     kernel: CustomKernel = None,
     force: Force = False,
 ) -> Call[Report]:
-    """Write ``codes``, made by kpca-pq, pca-pq or pq, as ``index``, an IndexPQ of faiss.
+    """Write ``codes``, made by kpca-pq, map-pq, pca-pq or pq, as ``index``, an IndexPQ of faiss.
 
     Parameters
     ----------
-    codes : Codes of kpca-pq, pca-pq or pq.
+    codes : Codes of kpca-pq, map-pq, pca-pq or pq.
     index : The index to write.
     queries : Queries for the index; ``points`` gets their coordinates.
     points : Write the queries' coordinates, to search the index with.

@@ -330,6 +330,6 @@ def check_bounds(codes: CodeStore) -> None:
         made = f"{spec.name} without proofs" if isinstance(spec, PqParams) else spec.name
         raise InputError(
             f"{codes.where} holds codes of {made}, which bound no score: expected codes of "
-            "kpca-pq, pca-pq or pq with proofs, a store of bounds, or vectors. "
+            "kpca-pq, map-pq, pca-pq or pq with proofs, a store of bounds, or vectors. "
             f"Fix: {command('encode', 'VECTORS', 'CODES', encoder='kpca-pq')}"
         )

@@ -146,8 +146,8 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(
-            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq, pca-pq or "
-            "pq, which faiss knows. Fix: encode with one of those."
+            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq, map-pq, "
+            "pca-pq or pq, which faiss knows. Fix: encode with one of those."
         )
     queries = None
     if options.queries is not None and options.points is not None:

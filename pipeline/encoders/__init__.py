@@ -16,6 +16,7 @@ from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.stores.errors import FormatError
@@ -29,6 +30,7 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         AskaSpec,
         KpcaAskaSpec,
         KpcaPqSpec,
+        MapPqSpec,
         PqSpec,
         PcaPqSpec,
         KpcaLshSpec,

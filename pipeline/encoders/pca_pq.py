@@ -1,5 +1,6 @@
 """Product quantisation of the principal components of rows."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.by_distance import of_rows
 from mercore.pipeline.encoders.bounds.pca_bound import principal_axes, projection_slack
-from mercore.pipeline.encoders.bounds.points import PcaEmbedding
+from mercore.pipeline.encoders.bounds.points import BoundedEmbedding, PcaEmbedding
 from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
 from mercore.pipeline.encoders.codebooks import CENTROIDS, learn_codebooks
 from mercore.pipeline.encoders.encoder import (
@@ -40,8 +41,44 @@ LARGER = 16  # rows may be larger than those of the sample by this factor, and s
 LARGEST = 1e38  # norm of a row with a bound: R is stored as float32
 
 
+class PointQuantizer(PqParams):
+    """Product quantisers of points in float64, which codes and their proofs share."""
+
+    def learn_codes(
+        self, vectors: "Vectors", kernel: Kernel, rows: NDArray[Any], model: dict[str, NDArray[Any]]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the model of a space with the codebooks of raw rows, and what proofs need."""
+        embed = in_blocks(embedded(self.space(kernel, model)), self.block_rows)
+        model["codebooks"] = learn_codebooks(embed(rows), self.n_subquantizers, self.random_state)
+        if self.proves:
+            books = self.books(model)
+            model |= grid_of(books)
+            model |= self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
+        return model
+
+    def encoder(self, kernel: Kernel, model: Model) -> Pq:
+        """Return the encoder of a model."""
+        embed = embedded(self.space(kernel, model))
+        encoder = Pq(embed, model["codebooks"], self, raw=not kernel.normalised)
+        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
+
+    @abstractmethod
+    def space(self, kernel: Kernel, model: Model) -> BoundedEmbedding:
+        """Return the map of raw rows to points."""
+
+    @abstractmethod
+    def similarity(self, kernel: Kernel, model: Model) -> SimilarityOf:
+        """Return what a distance says about a score."""
+
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
+        """Return the proof of points, and what a distance says about a score."""
+        _, kind, _ = self.proof_columns()[-1]
+        proof = ErrorBounds(space=self.space(kernel, model), kind=kind, model=model)
+        return proof, self.similarity(kernel, model)
+
+
 @dataclass(frozen=True, kw_only=True)
-class PcaPqSpec(RowQuantizer, ComponentQuantizer):
+class PcaPqSpec(PointQuantizer, RowQuantizer, ComponentQuantizer):
     """Product quantisation of principal components, as by faiss' ``PCA96,PQ48``.
 
     Scores are those of ``pq``, of the components alone. For the metric ``product`` the mean is not
@@ -91,19 +128,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
             "largest": np.array([min(largest, LARGEST)]),
         }
         del centred
-        components = in_blocks(embedded(self.space(kernel, model)))(rows)
-        model["codebooks"] = learn_codebooks(components, self.n_subquantizers, self.random_state)
-        if self.proves:
-            books = self.books(model)
-            model |= grid_of(books)
-            model |= self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
-        return model
-
-    def encoder(self, kernel: Kernel, model: Model) -> Pq:
-        """Return the encoder of a model."""
-        embed = embedded(self.space(kernel, model))
-        encoder = Pq(embed, model["codebooks"], self, raw=not kernel.normalised)
-        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
+        return self.learn_codes(vectors, kernel, rows, model)
 
     def space(self, kernel: Kernel, model: Model) -> PcaEmbedding:
         """Return the map of raw rows to components."""
@@ -118,11 +143,10 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         """What the second number of a row is."""
         return "norm" if self.metric == "product" else "residual"
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
-        """Return the proof of components, and what a distance says about a score."""
-        proof = ErrorBounds(space=self.space(kernel, model), kind="float32", model=model)
+    def similarity(self, kernel: Kernel, model: Model) -> SimilarityOf:
+        """Return what a distance says about a score."""
         norms = self._form == "norm"
-        return proof, lambda points: of_rows(kernel, points.apart if norms else None)
+        return lambda points: of_rows(kernel, points.apart if norms else None)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
@@ -136,8 +160,8 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         )
 
 
-def embedded(space: PcaEmbedding) -> Embed:
-    """Return the function from raw rows to components in float32."""
+def embedded(space: BoundedEmbedding) -> Embed:
+    """Return the function from raw rows to points in float32."""
 
     def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
         return space(rows, first=first, label=label).coordinates.astype(np.float32)

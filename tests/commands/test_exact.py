@@ -19,6 +19,7 @@ from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqParams, PqSpec
 from mercore.pipeline.kernels import make_kernel
@@ -42,6 +43,7 @@ BOUNDS: dict[str, tuple[object, ...]] = {
         *("--encoder", "kpca-pq", "--landmarks", 256, "--components", 96),
         *("--subquantizers", 48),
     ),
+    "map-pq": ("--encoder", "map-pq", "--components", 48, "--subquantizers", 24),
 }
 PQ = ("--encoder", "pq", "--subquantizers", 12)
 PCA_PQ = ("--encoder", "pca-pq", "--components", 12, "--subquantizers", 6)
@@ -50,6 +52,7 @@ GIVEN = {
     "kpca-bound": KERNELS,
     "bin-bound": (*ADDITIVE, "exp_chi2"),
     "kpca-pq": KERNELS,
+    "map-pq": (*ADDITIVE, "exp_chi2"),
     "pq": ("cosine", "hellinger", "rbf", *RAW),
     "pca-pq": ("cosine", "hellinger", "rbf", *RAW),
     "pca-bound": RAW,
@@ -63,6 +66,7 @@ SMALL: dict[str, EncoderSpec] = {
     "kpca-bound": KpcaBoundSpec(n_landmarks=48, n_components=24),
     "bin-bound": BinBoundSpec(n_groups=16),
     "kpca-pq": KpcaPqSpec(n_landmarks=48, n_components=24, n_subquantizers=12),
+    "map-pq": MapPqSpec(n_components=9, n_subquantizers=3),
     "pq": PqSpec(n_subquantizers=1),
     "pca-pq": PcaPqSpec(n_components=4, n_subquantizers=4),
 }
@@ -182,7 +186,7 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
         general = ("pca-bound", "pq", "pca-pq") if kernel in RAW else ("kpca-bound", "kpca-pq")
-        for name in (*general, *(("bin-bound",) if kernel in ADDITIVE else ())):
+        for name in (*general, *(("bin-bound", "map-pq") if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
             true_kernel, spec = make_kernel(kernel, gamma=GAMMA.get(kernel)), SMALL[name]
             if isinstance(spec, PqParams) and kernel == "inner_product":

@@ -74,7 +74,7 @@ def verify(
 # --- search
 
 BOUND_NOTHING = (
-    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq, pca-pq or pq "
+    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq, map-pq, pca-pq or pq "
     "with proofs, a store of bounds, or vectors. "
     "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
 )
@@ -186,7 +186,7 @@ def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
 # --- encode
 
 
-@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, pca-pq, kpca-lsh, kpca-jl, "
+@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, map-pq, pca-pq, kpca-lsh, kpca-jl, "
           "kpca, kpca-bound, pca-bound, "
          "found --encoder bound. Fix: leave --components out.")  # fmt: skip
 def components_of_a_bound_to_be_chosen(folder: Path) -> Words:

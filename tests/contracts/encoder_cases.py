@@ -19,6 +19,7 @@ from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
@@ -83,6 +84,18 @@ def kpca_pq_truth(
     return reference.pq_scores(
         coordinates(kernel, model, queries), code["code"], books, spec.metric
     )
+
+
+def map_pq_truth(
+    kernel: str, spec: MapPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
+    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
+    points = reference.prepare(RANKED_BY.get(kernel, kernel), queries)
+    if kernel != "hellinger":
+        points = reference.feature_map(points, model["weights"], float(model["frequency"][0]))
+    points = points @ model["projection"]
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return reference.pq_scores(points, code["code"], books, spec.metric)
 
 
 def pq_truth(
@@ -252,6 +265,29 @@ CASES = {
             ),
             make_kernel("jensen_shannon"),
             kpca_pq_truth,
+        ),
+    ],
+    "map-pq": [
+        Case(
+            MapPqSpec(n_components=12, n_subquantizers=4, n_training=200),
+            make_kernel("chi2"),
+            map_pq_truth,
+        ),
+        Case(
+            MapPqSpec(
+                n_components=6,
+                n_subquantizers=3,
+                n_harmonics=3,
+                metric="product",
+                preprocessing="rotation",
+            ),
+            make_kernel("intersection"),
+            map_pq_truth,
+        ),
+        Case(
+            MapPqSpec(n_components=8, n_subquantizers=8, proof="none"),
+            make_kernel("hellinger"),
+            map_pq_truth,
         ),
     ],
     "pq": [

@@ -266,8 +266,8 @@ def test_an_unknown_encoder_is_refused() -> None:
     with pytest.raises(FormatError) as refusal:
         encoder_spec({"name": "itq", "version": 1}, "codes.zarr")
     assert str(refusal.value) == (
-        "codes.zarr: its encoder is 'itq', expected one of aska, kpca-aska, kpca-pq, pq, "
-        "pca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, rff, kpca-jl, kpca, kpca-bound, pca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or "
+        "codes.zarr: its encoder is 'itq', expected one of aska, kpca-aska, kpca-pq, "
+        "map-pq, pq, pca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, rff, kpca-jl, kpca, kpca-bound, pca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or "
         "write it anew."
     )
 

@@ -84,6 +84,25 @@ def _terms(name: str, x: Floats, Y: Floats) -> Floats:
     return terms[name]()
 
 
+def feature_map(rows: ArrayLike, weights: ArrayLike, frequency: float) -> Floats:
+    """ψ of rows (Vedaldi & Zisserman 2012): √x times √w0, then √w cos and √w sin of each harmonic of
+    the logarithm; zeros for a zero."""
+    values = np.asarray(rows, np.float64)
+    roots, logs = np.sqrt(values), np.log(np.where(values > 0, values, 1))
+    parts = []
+    for harmonic, weight in enumerate(np.asarray(weights)):
+        parts.append(math.sqrt(weight) * roots * np.cos(harmonic * frequency * logs))
+        if harmonic:
+            parts.append(math.sqrt(weight) * roots * np.sin(harmonic * frequency * logs))
+    return np.hstack(parts)
+
+
+def signature(name: str, ratio: ArrayLike) -> Floats:
+    """k(a, b) / √(ab) of numbers with ln(b / a) = ``ratio``."""
+    half = np.exp(np.asarray(ratio, np.float64) / 2)
+    return _terms(name, 1 / half, half[None])[0]
+
+
 def _entropy_gain(X: Floats, Y: Floats) -> Floats:
     """x log2((x + y) / x), 0 where x = 0; as a difference of logarithms, for (x + y) / x may
     overflow."""

@@ -34,6 +34,7 @@ from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
 from mercore.stores.errors import InputError
@@ -182,6 +183,28 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             random_state=5,
         ),
     ),
+    "map-pq": (
+        {
+            "components": 8,
+            "harmonics": 3,
+            "subquantizers": 4,
+            "preprocessing": "rotation",
+            "proof": "none",
+            "metric": "product",
+            "training_rows": 99,
+            "random_state": 5,
+        },
+        MapPqSpec(
+            n_components=8,
+            n_harmonics=3,
+            n_subquantizers=4,
+            preprocessing="rotation",
+            proof="none",
+            metric="product",
+            n_training=99,
+            random_state=5,
+        ),
+    ),
     "pq": (
         {
             "subquantizers": 4,
@@ -295,12 +318,13 @@ USERS = {
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
     "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",
-    "components": "kpca-aska, kpca-pq, pca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
-    "subquantizers": "kpca-pq, pq, pca-pq",
-    "preprocessing": "kpca-pq, pca-pq",
-    "proof": "kpca-pq, pq, pca-pq",
-    "metric": "aska, kpca-aska, kpca-pq, pq, pca-pq, kpca-jl",
-    "training_rows": "kpca-pq, pq, pca-pq, pca-bound, bin-bound",
+    "components": "kpca-aska, kpca-pq, map-pq, pca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
+    "harmonics": "map-pq",
+    "subquantizers": "kpca-pq, map-pq, pq, pca-pq",
+    "preprocessing": "kpca-pq, map-pq, pca-pq",
+    "proof": "kpca-pq, map-pq, pq, pca-pq",
+    "metric": "aska, kpca-aska, kpca-pq, map-pq, pq, pca-pq, kpca-jl",
+    "training_rows": "kpca-pq, map-pq, pq, pca-pq, pca-bound, bin-bound",
     "groups": "bin-bound",
     "bits": "kpca-lsh, klsh, nystrom-lsh, rmmh, rff",
     "subset": "klsh, nystrom-lsh",

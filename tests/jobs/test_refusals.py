@@ -73,7 +73,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
         "search",
         ("codes", "query.npy"),
         {"k": 3, "exact": True},
-        "codes holds codes of aska, which bound no score: expected codes of kpca-pq, pca-pq or pq "
+        "codes holds codes of aska, which bound no score: expected codes of kpca-pq, map-pq, pca-pq or pq "
         'with proofs, a store of bounds, or vectors. Fix: {encode(VECTORS, CODES, encoder="kpca-pq")}',
     ),
     "ranks of no number": (

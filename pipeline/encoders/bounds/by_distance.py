@@ -17,15 +17,18 @@ ROUNDED = 1e-12  # more than the rounding of a few float64 operations on numbers
 
 
 class FeatureSpace:
-    """K(x, y) = 1 − ‖Φ(x) − Φ(y)‖² / 2."""
+    """K(x, y) ≤ 1 − ‖Φ(x) − Φ(y)‖² / 2 + ``excess``, which is 0 unless Φ is an approximate map."""
+
+    def __init__(self, excess: float = 0.0) -> None:
+        self._excess = excess + ROUNDED
 
     def squared_reach(self, least: Float64) -> Float64:
         """Return 2 (1 − K)."""
-        return 2 * (1 - least) + ROUNDED
+        return 2 * (1 - least + self._excess)
 
     def most(self, squared: Float64, queries: NDArray[np.int64]) -> Float64:
         """Return K."""
-        return 1 - squared / 2 + ROUNDED
+        return 1 - squared / 2 + self._excess
 
 
 class TransformedSpace:

@@ -79,7 +79,7 @@ class ErrorBounds:
         """Return e, rounded up, and R, rounded to the nearest, or the norm, rounded up."""
         errors = self.errors(points, code)
         if self.kind == "float16":
-            assert errors.max(initial=0) < LARGEST_FLOAT16
+            assert errors.max(initial=0, where=errors < np.inf) < LARGEST_FLOAT16
         above = float16_above if self.kind == "float16" else float32_above
         if self.space.form == "none":
             return np.asarray(above(errors)[:, None])
@@ -155,6 +155,8 @@ def learn_proof(
     points = EmbeddedRows(*map(np.concatenate, zip(*made, strict=True)))
     code = assigned(points.coordinates, codebooks)
     numbers = proof.numbers(points, code).astype(np.float64)
+    bounded = numbers[:, 0] < np.inf
+    numbers = numbers[bounded] if bounded.any() else np.zeros((1, 2))
     apart = None if proof.space.form == "none" else numbers[:, 1]
     cells = learn_cells(numbers[:, 0], apart)
     proof = replace(proof, model={**proof.model, **cells})

@@ -11,8 +11,8 @@ LARGEST_FLOAT16 = 65504.0
 
 
 def float16_above(values: Float64) -> NDArray[np.float16]:
-    """Return the least float16 that is not below each value, all of which are at most 65 504."""
-    assert values.max(initial=0) <= LARGEST_FLOAT16
+    """Return the least float16 that is not below each value: at most 65 504, or ∞."""
+    assert values.max(initial=0, where=values < np.inf) <= LARGEST_FLOAT16
     return _above(values, np.float16)
 
 

@@ -3,7 +3,8 @@
 A code stands for a point ŷ of a grid, and e bounds the distance from ŷ to the row's coordinates ỹ.
 R is what the coordinates leave out of the row. So ‖Φ(x) − Φ(y)‖² ≥ max(0, ‖x̃ − ŷ‖ − e)² +
 (R(x) − R(y))². A byte per row, its cell, names a box of the (e, R) plane. So a query has a greatest
-‖x̃ − ŷ‖² per cell.
+‖x̃ − ŷ‖² per cell. Points of the form "ratio" are divided by their norms, and so is R
+(``grid_numba.possible``).
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     FINE,
     NONE,
     NORM,
+    RATIO,
     RESIDUAL,
     Near,
     QueryPoints,
@@ -47,7 +49,8 @@ MAX_COORDINATE = 127  # the greatest coordinate on the grid
 LIMITS = np.iinfo(np.int32)
 FINEST, MAX_BYTE = 255, 255  # high bytes of limits; the greatest takes all sums
 SPREAD = 2  # cells whose limit exceeds the median by this factor take all rows
-FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
+FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM, "ratio": RATIO}
+LARGEST = 1e300
 
 
 class ErrorCells(NamedTuple):
@@ -162,7 +165,7 @@ class PqBoundScanner:
     grid : the grid of the codes
     boxes : the cells
     similarity : what a squared distance says about a score
-    form : "none", "residual" or "norm": what the second number of a row is
+    form : "none", "residual", "norm" or "ratio": what the second number of a row is
     """
 
     names: tuple[str, ...] = ("code", "cell", "numbers")
@@ -291,11 +294,17 @@ class PqBoundScanner:
         error, least, greatest = (values[:, None] for values in self._boxes)
         left = np.broadcast_to(tests.reach, (len(error), self.nq))
         with np.errstate(invalid="ignore"):
-            if self._form == RESIDUAL:
+            if self._form in (RESIDUAL, RATIO):
                 widening = tests.spread + greatest * tests.rounding
                 gap = np.maximum(least - tests.apart, tests.apart - greatest) - widening
-                crossed = tests.crossed * least * (1 - tests.rounding)
-                left = left - (np.square(np.maximum(gap, 0)) + crossed) / SAFE
+                apart = np.square(np.maximum(gap, 0)) / SAFE
+            if self._form == RESIDUAL:
+                left = left - apart - tests.crossed * least * (1 - tests.rounding) / SAFE
+            elif self._form == RATIO:
+                mine, other = tests.apart + tests.spread, greatest + widening
+                norms = np.sqrt((1 + np.square(mine)) * (1 + np.square(other)))
+                norms = np.minimum(norms, LARGEST)  # 0 · ∞ would be no number
+                left = left * norms * SAFE - 2 * apart / (norms + mine * other + 1)
             elif self._form == NORM:
                 left = left + np.square(greatest) * SAFE
             left = np.where(np.isinf(error) & (tests.reach > -np.inf), np.inf, left)

@@ -19,7 +19,7 @@ from mercore.pipeline.simd.dots import at_least, load_dots, splat_word
 from mercore.pipeline.simd.vectors import add, lowest_bit, subtract
 from mercore.pipeline.topk_numba import ZERO
 
-NONE, RESIDUAL, NORM = 0, 1, 2  # what the second number of a row is
+NONE, RESIDUAL, NORM, RATIO = range(4)  # what the second number of a row is
 BIAS = 128  # added to the bytes of a row, which are unsigned
 FINE = 254  # parts of a step
 ROUNDING = 1e-6  # more than float64 can round in a squared distance on the grid
@@ -104,13 +104,22 @@ def possible(
 ) -> float:
     """Return the least squared distance of a pair, given that of u + w / 254 and v.
 
-    A row whose e is ∞ may be anywhere.
+    A row whose e is ∞ may be anywhere. With RATIO, points a / ‖a‖ and b / ‖b‖ stand for two unit
+    vectors, and their numbers are p = R / ‖a‖ and q = R / ‖b‖. With n = 1 / (‖a‖ ‖b‖), the vectors'
+    squared distance is at least 2 − 2 (⟨a, b⟩ + R R) = (‖a / ‖a‖ − b / ‖b‖‖² + 2 (n − 1 − pq)) / n.
+    As n² = (1 + p²)(1 + q²), n − 1 − pq = (p − q)² / (n + 1 + pq).
     """
     left = max(0.0, np.sqrt(squared) - error - tests.margin[query])
     least = left * left * SHRINK
-    if form == RESIDUAL and error < np.inf:
-        gap = max(0.0, abs(tests.apart[query] - own) - tests.spread[query] - own * tests.rounding)
-        least += (gap * gap + tests.crossed[query] * own * (1 - tests.rounding)) * SHRINK
+    if form in (RESIDUAL, RATIO) and error < np.inf:
+        widening = tests.spread[query] + own * tests.rounding
+        gap = max(0.0, abs(tests.apart[query] - own) - widening)
+        if form == RESIDUAL:
+            least += (gap * gap + tests.crossed[query] * own * (1 - tests.rounding)) * SHRINK
+        else:
+            mine, other = tests.apart[query] + tests.spread[query], own + widening
+            norms = np.sqrt((1 + mine * mine) * (1 + other * other))
+            least = (least + 2 * gap * gap / (norms + mine * other + 1)) / norms * SHRINK
     elif form == NORM:
         least -= own * own
     return float(least)

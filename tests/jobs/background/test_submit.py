@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "codes that no index holds": (
         ("export", "aska", "x"),
-        "aska holds codes of aska: expected kpca-pq, pca-pq or pq, which",
+        "aska holds codes of aska: expected kpca-pq, map-pq, pca-pq or pq, which",
     ),
     "no file for hits": (
         ("search", "aska", "q.npy"),

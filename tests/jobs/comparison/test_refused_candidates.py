@@ -74,6 +74,10 @@ UNFIT = {
     "1048576. Fix: leave --training-rows out.",
     "pq:subquantizers=4": "encoder pq ranks rows by their Euclidean distance: found kernel chi2, "
     "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
+    "map-pq:components=12,subquantizers=4,harmonics=17": "harmonics is out of range: found 17, "
+    "expected 1 to 16. Fix: --harmonics 1",
+    "map-pq:components=20,subquantizers=3": f"{SHARED_OUT} 3 for 20 coordinates. Fix: "
+    "--components 18.",
 }
 UNFIT_OF_KERNELS = {
     ("rbf", "pq:metric=product"): "kernel rbf is a function of the distance: found metric product. "
@@ -82,6 +86,8 @@ UNFIT_OF_KERNELS = {
     "10.",
     ("cosine", "pq:subquantizers=21"): "subquantizers is out of range: found 21, expected 1 to 20. "
     "Fix: --subquantizers 10",
+    ("rbf", "map-pq"): "encoder map-pq needs a kernel with a feature map: chi2, intersection, "
+    "jensen_shannon, hellinger, or a transform: found kernel rbf. Fix: --encoder kpca-pq",
     ("cosine", "bin-bound:groups=4"): "bin-bound needs a sum over bins: found kernel cosine, "
     "expected hellinger, chi2, intersection, jensen_shannon, or a transform. Fix: --encoder "
     "kpca-bound",

@@ -30,6 +30,7 @@ def test_encoders_are_listed_with_the_kernels_that_each_serves() -> None:
     assert serves["pca-pq"] == serves["pq"]
     assert serves["pca-bound"] == ["euclidean", "inner_product"]
     assert serves["rff"] == ["rbf"]
+    assert serves["map-pq"] == serves["bin-bound"]
     assert "exp_chi2" in serves["bin-bound"]
     assert serves["aska"] == [name for name in KERNELS if name not in serves["pca-bound"]]
 

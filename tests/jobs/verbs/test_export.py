@@ -70,7 +70,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
         api.export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
     with pytest.raises(
         InputError,
-        match=r"holds codes of aska: expected kpca-pq, pca-pq or pq, which faiss knows\. Fix:",
+        match=r"holds codes of aska: expected kpca-pq, map-pq, pca-pq or pq, which faiss knows\. Fix:",
     ):
         api.export(str(folder / "aska"), str(target))
     with pytest.raises(ExistsError):

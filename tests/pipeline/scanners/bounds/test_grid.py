@@ -62,6 +62,10 @@ class Case:
         if self.form == "norm":
             return np.asarray(left - other**2)
         gap = np.abs(queries.apart - other) - queries.spread - other * queries.rounding
+        if self.form == "ratio":
+            q, p = queries.apart + queries.spread, other * (1 + queries.rounding) + queries.spread
+            norms = np.sqrt((1 + q**2) * (1 + p**2))
+            return np.asarray((left + 2 * np.maximum(gap, 0) ** 2 / (norms + 1 + q * p)) / norms)
         crossed = 2 * queries.crossed * queries.apart * other * (1 - queries.rounding)
         return np.asarray(left + np.maximum(gap, 0) ** 2 + crossed)
 
@@ -109,7 +113,7 @@ class Case:
         return count, near
 
 
-@loop_over("form", ["none", "residual", "norm"])
+@loop_over("form", ["none", "residual", "norm", "ratio"])
 @loop_over(
     ("rows", "nq", "count", "width"),
     [
@@ -142,7 +146,7 @@ def test_pairs_are_those_of_plain_numpy(
     np.testing.assert_array_equal(part.rows, near.rows[: found // 2])
 
 
-@loop_over("form", ["none", "residual", "norm"])
+@loop_over("form", ["none", "residual", "norm", "ratio"])
 @loop_over(
     ("rows", "nq", "count", "width", "spread"),
     [
@@ -187,7 +191,7 @@ class Plain:
         return -squared
 
 
-@pytest.mark.parametrize("form", ["none", "residual"])
+@pytest.mark.parametrize("form", ["none", "residual", "ratio"])
 def test_limits_of_cells_lose_no_pair_and_most_others(form: str) -> None:
     """Rows that keep what their boxes say: then a limit is no stricter than the test of the row."""
     case = Case(2000, 20, 4, 2, form, seed=5)
@@ -196,7 +200,7 @@ def test_limits_of_cells_lose_no_pair_and_most_others(form: str) -> None:
     boxes = ErrorCells(error=error, least=least, greatest=least + 0.05)
     share = np.random.default_rng(4).random(2000)
     case.numbers[:, 0] = error[case.cells] * share
-    case.numbers[:, -1] += (form == "residual") * (
+    case.numbers[:, -1] += (form != "none") * (
         least[case.cells] + 0.05 * share - case.numbers[:, -1]
     )
     grid = Grid(centre=np.zeros(8), step=STEP, books=case.books)
