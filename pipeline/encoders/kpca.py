@@ -219,6 +219,13 @@ def in_blocks(embed: Embed, size: int = 4096) -> Embed:
     return blocks
 
 
+def unit_rows(coordinates: Float32) -> Float64:
+    """Return coordinates divided by their norms; rows of zeros stay."""
+    wide = coordinates.astype(np.float64)
+    norms = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
+    return np.asarray(wide / np.where(norms > 0, norms, 1))
+
+
 class Kpca(Encoder):
     """Encode rows as their coordinates and R(x)."""
 

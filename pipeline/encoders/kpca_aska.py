@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.encoders.aska import Aska, AskaParams
 from mercore.pipeline.encoders.encoder import Default, Memory, Model
-from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, KpcaParams
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, KpcaParams, unit_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.sums import Cosine
 
@@ -76,11 +76,7 @@ class EmbeddedCosine(Cosine):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the coordinates of raw rows, of unit norm or zero, float64[n, E]."""
-        coordinates = self._embedding(rows, first=first, label=label).astype(np.float64)
-        norms = np.sqrt(np.square(coordinates).sum(axis=1, keepdims=True))
-        return np.asarray(
-            np.divide(coordinates, norms, out=np.zeros_like(coordinates), where=norms > 0)
-        )
+        return unit_rows(self._embedding(rows, first=first, label=label))
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return None: coordinates have no formula."""

@@ -6,33 +6,62 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.by_distance import of_features
 from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
 from mercore.pipeline.encoders.bounds.points import KernelEmbedding
 from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
 from mercore.pipeline.encoders.codebooks import CENTROIDS
-from mercore.pipeline.encoders.encoder import CodeColumn, Default, Memory, Model
+from mercore.pipeline.encoders.encoder import (
+    CodeColumn,
+    Default,
+    Memory,
+    Model,
+    check_choice,
+    declare_option,
+)
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
+    Embed,
     Embedding,
     KpcaParams,
     gram_matrix,
     in_blocks,
+    unit_rows,
 )
 from mercore.pipeline.encoders.pq import ComponentQuantizer, Pq, PqParams
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.spec import ABSENT
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
 
+LENGTHS = ("unit", "own")
+
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaPqSpec(KpcaParams, ComponentQuantizer):
-    """Product quantisation of KPCA's coordinates, plain, rotated or permuted."""
+    """Product quantisation of KPCA's coordinates, made unit vectors, plain, rotated or permuted.
+
+    A score of unit vectors is the cosine of two rows' coordinates, and only ranks. A stored spec
+    without a length means ``own``.
+    """
 
     name: str = "kpca-pq"
     version: int = 1
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
+    length: str = field(
+        default="unit",
+        metadata={
+            ABSENT: "own",
+            **declare_option(
+                "length",
+                "The length of coordinates before they are quantised: unit, or their own, which is "
+                "less for rows that resemble no landmark.",
+                choices=LENGTHS,
+            ),
+        },
+    )
 
     description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
     source = "Bourrier et al. 2015, §4.2"
@@ -46,6 +75,7 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
         """Refuse parameters out of range."""
         self.check_landmarks(vectors.rows)
         self.check_component_quantizer()
+        check_choice("length", self.length, LENGTHS)
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, the preprocessed projection, and the codebooks.
@@ -56,8 +86,8 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
         if self.proves:
             components = components * (model["eigenvalues"] >= LEAST_EIGENVALUE)
         projection = self.preprocess(components, rng)
-        embed = in_blocks(Embedding(kernel, model["landmarks"], projection.astype(np.float32)))
-        model = {**model, "codebooks": self.learn(vectors, embed, rng)}
+        embed = self._embed(kernel, model["landmarks"], projection)
+        model = {**model, "codebooks": self.learn(vectors, in_blocks(embed), rng)}
         if not self.proves:
             return {**model, "projection": projection.astype(np.float32)}
         gram = gram_matrix(kernel, model["landmarks"])
@@ -69,18 +99,30 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
-        embedding = Embedding(kernel, model["landmarks"], model["projection"].astype(np.float32))
-        encoder = Pq(embedding, model["codebooks"], self)
+        embed = self._embed(kernel, model["landmarks"], model["projection"])
+        encoder = Pq(embed, model["codebooks"], self)
         return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
 
     def proof_columns(self) -> list[CodeColumn]:
         """Return the cell, e and R."""
-        return proof_columns("float16", "residual")
+        return proof_columns("float16", "ratio" if self.length == "unit" else "residual")
+
+    def _embed(self, kernel: Kernel, landmarks: NDArray[Any], projection: NDArray[Any]) -> Embed:
+        """Return the map of raw rows to coordinates of their length, in float32."""
+        embedding = Embedding(kernel, landmarks, projection.astype(np.float32))
+        if self.length == "own":
+            return embedding
+
+        def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
+            return unit_rows(embedding(rows, first=first, label=label)).astype(np.float32)
+
+        return embed
 
     def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of kernel PCA's coordinates, and what a distance says about a score."""
         slack = float(model["slack"][0])
-        space = KernelEmbedding(kernel, model["landmarks"], model["projection"], slack)
+        unit = self.length == "unit"
+        space = KernelEmbedding(kernel, model["landmarks"], model["projection"], slack, unit=unit)
         proof = ErrorBounds(space=space, kind="float16", model=model)
         return proof, lambda _: of_features(kernel)
 

@@ -81,9 +81,10 @@ def kpca_pq_truth(
     kernel: str, spec: KpcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
     books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
-    return reference.pq_scores(
-        coordinates(kernel, model, queries), code["code"], books, spec.metric
-    )
+    points = coordinates(kernel, model, queries)
+    if spec.length == "unit":
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return reference.pq_scores(points, code["code"], books, spec.metric)
 
 
 def map_pq_truth(
@@ -262,6 +263,7 @@ CASES = {
                 n_training=200,
                 metric="product",
                 preprocessing="rotation",
+                length="own",
             ),
             make_kernel("jensen_shannon"),
             kpca_pq_truth,

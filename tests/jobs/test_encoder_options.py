@@ -33,7 +33,7 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.kpca_pq import LENGTHS, KpcaPqSpec
 from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
@@ -48,7 +48,13 @@ def make_spec(options: dict[str, Any]) -> EncoderSpec:
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 OPTIONS = option_names()
-WORDS = {"pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS, "proof": PROOFS}
+WORDS = {
+    "pursuit": PURSUITS,
+    "preprocessing": PREPROCESSING,
+    "length": LENGTHS,
+    "metric": METRICS,
+    "proof": PROOFS,
+}
 
 
 def refused(call: Callable[[], object], message: str) -> None:
@@ -165,6 +171,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         {
             "landmarks": 50,
             "components": 8,
+            "length": "own",
             "subquantizers": 4,
             "preprocessing": "rotation",
             "proof": "none",
@@ -174,6 +181,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         },
         KpcaPqSpec(
             n_landmarks=50,
+            length="own",
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
@@ -321,6 +329,7 @@ USERS = {
     "components": "kpca-aska, kpca-pq, map-pq, pca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
     "harmonics": "map-pq",
     "subquantizers": "kpca-pq, map-pq, pq, pca-pq",
+    "length": "kpca-pq",
     "preprocessing": "kpca-pq, map-pq, pca-pq",
     "proof": "kpca-pq, map-pq, pq, pca-pq",
     "metric": "aska, kpca-aska, kpca-pq, map-pq, pq, pca-pq, kpca-jl",

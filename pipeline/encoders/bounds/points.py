@@ -20,6 +20,8 @@ from mercore.pipeline.kernels.sums import SumKernel
 
 UNIT_ERROR = 1e-12  # more than float64 can round in a prepared row, or in its map, of norm 1
 LEAST_NORM = 0.1  # of a point that is divided by its norm: its error is, too
+MOST_SLACK = 1e-4  # of such points
+TINY = 1e-200  # of a squared norm: less may have lost its digits
 
 
 class EmbeddedRows(NamedTuple):
@@ -56,14 +58,21 @@ class KernelEmbedding:
     landmarks : dtype[M, d], raw rows
     projection : float64[M, E]
     slack : the error of a squared residual (``projection_slack``); a point is off by less.
+    unit : whether points are divided by their norms, and residuals too: see ``of_unit_norm``
     """
 
-    form = "residual"
-
     def __init__(
-        self, kernel: Kernel, landmarks: NDArray[Any], projection: Float64, slack: float
+        self,
+        kernel: Kernel,
+        landmarks: NDArray[Any],
+        projection: Float64,
+        slack: float,
+        *,
+        unit: bool,
     ) -> None:
-        self.kernel, self.apart_error, self._error = kernel, math.sqrt(slack), slack
+        self.kernel, self._slack = kernel, slack
+        self.form = "ratio" if unit else "residual"
+        self.apart_error = unit_error(slack) if unit else math.sqrt(slack)
         self._landmarks = np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
         self._panels, self._width = projection_panels(projection), projection.shape[1]
 
@@ -72,8 +81,10 @@ class KernelEmbedding:
         prepared = self.kernel.prepare(rows, first=first, label=label)
         values = self.kernel.landmark_values(prepared, self._landmarks)
         points = projected(values, self._panels)[:, : self._width]
+        if self.form == "ratio":
+            return of_unit_norm(points, self._slack)
         left = np.maximum(1 - np.square(points).sum(axis=1), 0)
-        return EmbeddedRows(points, np.sqrt(left), np.full(len(points), self._error))
+        return EmbeddedRows(points, np.sqrt(left), np.full(len(points), self._slack))
 
 
 class RowEmbedding:
@@ -131,9 +142,6 @@ class PcaEmbedding:
 class MapEmbedding:
     """Principal components a = Pᵀψ(x) of a map of norm 1, divided by their norm, and R / ‖a‖.
 
-    R² = 1 − ‖a‖². Points of a lesser norm than ``LEAST_NORM`` have no bound. The others, with a and
-    R² off by ε ≤ 1e-4, are off by 2 ε / ‖a‖, and R / ‖a‖ by less than (√ε + 10 ε) / ‖a‖.
-
     Parameters
     ----------
     model : the map (``FeatureMap``); ``projection`` float64[(2n + 1) d, E], P; ``slack``
@@ -144,18 +152,31 @@ class MapEmbedding:
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel, self._map, projection = kernel, FeatureMap(model), model["projection"]
-        slack = float(model["slack"][0]) + 4 * UNIT_ERROR
-        self.apart_error = (math.sqrt(slack) + 10 * slack) / LEAST_NORM * (1 + 1e-3)
-        self._error = 2 * slack / LEAST_NORM
+        self._slack = float(model["slack"][0]) + 4 * UNIT_ERROR
+        self.apart_error = unit_error(self._slack)
         self._panels, self._width = projection_panels(projection), projection.shape[1]
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> EmbeddedRows:
         """Return a / ‖a‖ and R / ‖a‖ of raw rows."""
         values = self._map(self.kernel.prepare(rows, first=first, label=label))
-        points = projected(values, self._panels)[:, : self._width]
-        squared = np.square(points).sum(axis=1)
-        norms = np.maximum(np.sqrt(squared), np.finfo(np.float64).tiny)
-        near = norms >= LEAST_NORM
-        ratios = np.where(near, np.sqrt(np.maximum(1 - squared, 0)) / norms, 0)
-        error = np.where(near, self._error, np.inf)
-        return EmbeddedRows(points / norms[:, None], ratios, error)
+        return of_unit_norm(projected(values, self._panels)[:, : self._width], self._slack)
+
+
+def of_unit_norm(points: Float64, slack: float) -> EmbeddedRows:
+    """Return points a of unit vectors divided by their norms, and R / ‖a‖, R² = 1 − ‖a‖².
+
+    ``slack`` ε bounds the errors of a and R². Points of a lesser norm than ``LEAST_NORM`` have no
+    bound, nor has any if ε is too great. The others are off by 2 ε / ‖a‖, and R / ‖a‖ by less than
+    (√ε + 10 ε) / ‖a‖.
+    """
+    squared = np.square(points).sum(axis=1)
+    norms = np.where(squared > TINY, np.sqrt(squared), 1)
+    near = (squared >= LEAST_NORM**2) & (slack <= MOST_SLACK)
+    ratios = np.where(near, np.sqrt(np.maximum(1 - squared, 0)) / norms, 0)
+    error = np.where(near, 2 * slack / LEAST_NORM, np.inf)
+    return EmbeddedRows(points / norms[:, None], ratios, error)
+
+
+def unit_error(slack: float) -> float:
+    """Return the greatest error of R / ‖a‖ where ``of_unit_norm`` gives a bound."""
+    return (math.sqrt(slack) + 10 * slack) / LEAST_NORM * (1 + 1e-3)

@@ -170,7 +170,11 @@ def learn_proof(
     if kernel is not None:
         scores = kernel.from_ranking(sample.scores.copy())
         residual = np.maximum(points.apart, proof.space.apart_error)
-        learned["cosines"] = near_cosines(points.coordinates, residual, scores)
+        coordinates = points.coordinates
+        if proof.space.form == "ratio":
+            norms = 1 / np.sqrt(1 + np.square(points.apart))
+            residual, coordinates = residual * norms, coordinates * norms[:, None]
+        learned["cosines"] = near_cosines(coordinates, residual, scores)
     return learned
 
 

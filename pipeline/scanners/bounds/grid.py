@@ -298,13 +298,14 @@ class PqBoundScanner:
                 widening = tests.spread + greatest * tests.rounding
                 gap = np.maximum(least - tests.apart, tests.apart - greatest) - widening
                 apart = np.square(np.maximum(gap, 0)) / SAFE
+                crossed = tests.crossed * least * (1 - tests.rounding) / SAFE
             if self._form == RESIDUAL:
-                left = left - apart - tests.crossed * least * (1 - tests.rounding) / SAFE
+                left = left - apart - crossed
             elif self._form == RATIO:
                 mine, other = tests.apart + tests.spread, greatest + widening
                 norms = np.sqrt((1 + np.square(mine)) * (1 + np.square(other)))
                 norms = np.minimum(norms, LARGEST)  # 0 · ∞ would be no number
-                left = left * norms * SAFE - 2 * apart / (norms + mine * other + 1)
+                left = left * norms * SAFE - 2 * apart / (norms + mine * other + 1) - crossed
             elif self._form == NORM:
                 left = left + np.square(greatest) * SAFE
             left = np.where(np.isinf(error) & (tests.reach > -np.inf), np.inf, left)

@@ -52,7 +52,7 @@ class Tests(NamedTuple):
 
     ``reach``: the greatest squared distance of a hit; ``margin``: the distance of the query from
     u + w / 254; ``apart``: R(x); ``spread``: the error of R(x) − R(y) beside the rounding
-    of R(y), which is ``rounding`` of it; ``crossed``: 2 (1 − β) R(x).
+    of R(y), which is ``rounding`` of it; ``crossed``: 2 (1 − β) R(x), or p for R(x).
     """
 
     reach: Double
@@ -107,19 +107,21 @@ def possible(
     A row whose e is ∞ may be anywhere. With RATIO, points a / ‖a‖ and b / ‖b‖ stand for two unit
     vectors, and their numbers are p = R / ‖a‖ and q = R / ‖b‖. With n = 1 / (‖a‖ ‖b‖), the vectors'
     squared distance is at least 2 − 2 (⟨a, b⟩ + R R) = (‖a / ‖a‖ − b / ‖b‖‖² + 2 (n − 1 − pq)) / n.
-    As n² = (1 + p²)(1 + q²), n − 1 − pq = (p − q)² / (n + 1 + pq).
+    As n² = (1 + p²)(1 + q²), n − 1 − pq = (p − q)² / (n + 1 + pq). Relaxed bounds add 2 (1 − β) pq.
     """
     left = max(0.0, np.sqrt(squared) - error - tests.margin[query])
     least = left * left * SHRINK
     if form in (RESIDUAL, RATIO) and error < np.inf:
         widening = tests.spread[query] + own * tests.rounding
         gap = max(0.0, abs(tests.apart[query] - own) - widening)
+        crossed = tests.crossed[query] * own * (1 - tests.rounding)
         if form == RESIDUAL:
-            least += (gap * gap + tests.crossed[query] * own * (1 - tests.rounding)) * SHRINK
+            least += (gap * gap + crossed) * SHRINK
         else:
             mine, other = tests.apart[query] + tests.spread[query], own + widening
             norms = np.sqrt((1 + mine * mine) * (1 + other * other))
-            least = (least + 2 * gap * gap / (norms + mine * other + 1)) / norms * SHRINK
+            least += 2 * gap * gap / (norms + mine * other + 1) + crossed
+            least = least / norms * SHRINK
     elif form == NORM:
         least -= own * own
     return float(least)

@@ -62,11 +62,12 @@ class Case:
         if self.form == "norm":
             return np.asarray(left - other**2)
         gap = np.abs(queries.apart - other) - queries.spread - other * queries.rounding
+        crossed = 2 * queries.crossed * queries.apart * other * (1 - queries.rounding)
         if self.form == "ratio":
             q, p = queries.apart + queries.spread, other * (1 + queries.rounding) + queries.spread
             norms = np.sqrt((1 + q**2) * (1 + p**2))
-            return np.asarray((left + 2 * np.maximum(gap, 0) ** 2 / (norms + 1 + q * p)) / norms)
-        crossed = 2 * queries.crossed * queries.apart * other * (1 - queries.rounding)
+            between = 2 * np.maximum(gap, 0) ** 2 / (norms + 1 + q * p)
+            return np.asarray((left + between + crossed) / norms)
         return np.asarray(left + np.maximum(gap, 0) ** 2 + crossed)
 
     def within(self, limits: Block) -> Block:
