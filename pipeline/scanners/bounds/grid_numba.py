@@ -98,7 +98,7 @@ def squared_norms(points: Bytes, rows: int, width: int, out: Whole) -> None:
         out[i] = total
 
 
-@jit(constants=("form",))
+@jit(constants=("form",), error_model="numpy")
 def possible(
     form: int, squared: float, query: int, tests: Tests, error: float, own: float
 ) -> float:
