@@ -34,7 +34,6 @@ from mercore.pipeline.encoders.feature_map import (
     FeatureMap,
     choose_map,
 )
-from mercore.pipeline.encoders.kpca import COMPONENTS
 from mercore.pipeline.encoders.pca_pq import PointQuantizer
 from mercore.pipeline.encoders.pq import ComponentQuantizer, PqParams
 from mercore.pipeline.kernels import Kernel
@@ -60,7 +59,6 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
 
     name: str = "map-pq"
     version: int = 1
-    n_components: int = field(default=Default(192), metadata=COMPONENTS)
     n_harmonics: int = field(
         default=1,
         metadata=declare_option(
