@@ -51,8 +51,9 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     gamma : γ of the kernel, if it takes one; ``"median"`` chooses it by a sample of the rows
     transform_scale : s, to use exp(s (κ − 1)) in place of the kernel κ
     encoder : None to score every row by the kernel; ``"bound"`` to find the same neighbours by
-        bounds, and ``"kpca-pq"``, ``"pca-pq"`` or ``"pq"`` by codes with proofs; another encoder,
-        or a text such as ``"kpca-pq:components=64,proof=none"``, to find approximate neighbours
+        bounds, and ``"kpca-pq"``, ``"map-pq"``, ``"pca-pq"`` or ``"pq"`` by codes with proofs;
+        another encoder, or a text such as ``"kpca-pq:components=64,proof=none"``, to find
+        approximate neighbours
     rerank : number of best codes per query that are scored again by the true kernel; by default
         20 per neighbour and at least 100. With codes that prove, ``None`` finds the true
         neighbours, which takes less time than any reranking

@@ -104,7 +104,7 @@ class OpenStore:
         k : neighbours per query; 100 by default, or all rows if there are fewer
         rerank : number of best codes that are scored again by the true kernel
         exact : whether to find the true neighbours; the store holds vectors, bounds, or codes of
-            ``kpca-pq``, ``pca-pq`` or ``pq``
+            ``kpca-pq``, ``map-pq``, ``pca-pq`` or ``pq``
 
         Raises
         ------

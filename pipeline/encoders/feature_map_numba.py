@@ -40,7 +40,7 @@ def set_harmonic(sizes: Values, angles: Values, harmonic: int, root: float, out:
         cosines[k], sines[k] = root * sizes[k] * cosine, root * sizes[k] * sine
 
 
-@jit
+@jit(error_model="numpy")  # without a test of every divisor, logarithms fill vectors
 def map_rows(rows: Values, roots: Values, turns: float, out: Values) -> None:
     """Set ``out`` [n, (2m − 1) d] to the map of ``rows`` [n, d].
 

@@ -34,7 +34,6 @@ from mercore.pipeline.encoders.feature_map import (
     FeatureMap,
     choose_map,
 )
-from mercore.pipeline.encoders.kpca import COMPONENTS
 from mercore.pipeline.encoders.pca_pq import PointQuantizer
 from mercore.pipeline.encoders.pq import ComponentQuantizer, PqParams
 from mercore.pipeline.kernels import Kernel
@@ -60,7 +59,6 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
 
     name: str = "map-pq"
     version: int = 1
-    n_components: int = field(default=Default(192), metadata=COMPONENTS)
     n_harmonics: int = field(
         default=1,
         metadata=declare_option(
@@ -141,10 +139,11 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
         """Return the memory that rows of ``dims`` numbers take."""
         width = (2 * self.n_harmonics + 1) * dims
         row = 8 * width + 40 * dims + 64 * self.n_components
-        few = min(rows, self.n_training, max(1, AXES_VALUES // width))
+        drawn = min(rows, self.n_training)
+        few = min(drawn, max(1, AXES_VALUES // width))
         axes = few * (16 * width + 32 * self.n_components) + 40 * min(width, WIDE) ** 2
         return Memory(
-            fit=self.learning_bytes(rows, dims, self.n_components)
+            fit=drawn * (8 * dims + 24 * self.n_components)  # mapped block by block
             + axes
             + 32 * width * self.n_components
             + self.proof_bytes(rows, dims, self.n_components),

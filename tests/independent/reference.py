@@ -100,7 +100,8 @@ def feature_map(rows: ArrayLike, weights: ArrayLike, frequency: float) -> Floats
 def signature(name: str, ratio: ArrayLike) -> Floats:
     """k(a, b) / √(ab) of numbers with ln(b / a) = ``ratio``."""
     half = np.exp(np.asarray(ratio, np.float64) / 2)
-    return np.asarray(_terms(name, 1 / half, half[None])[0])
+    terms: Floats = _terms(name, 1 / half, half[None])[0]
+    return terms
 
 
 def _entropy_gain(X: Floats, Y: Floats) -> Floats:

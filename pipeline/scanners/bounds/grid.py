@@ -50,7 +50,7 @@ LIMITS = np.iinfo(np.int32)
 FINEST, MAX_BYTE = 255, 255  # high bytes of limits; the greatest takes all sums
 SPREAD = 2  # cells whose limit exceeds the median by this factor take all rows
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM, "ratio": RATIO}
-LARGEST = 1e300
+LARGEST = 1e300  # of norms that have no bound
 
 
 class ErrorCells(NamedTuple):
