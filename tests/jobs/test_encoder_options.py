@@ -35,7 +35,7 @@ from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
-from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, QUANTIZERS, PqSpec
 from mercore.stores.errors import InputError
 from tests.support.running import on_command_line
 
@@ -48,6 +48,7 @@ def make_spec(options: dict[str, Any]) -> EncoderSpec:
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 OPTIONS = option_names()
 WORDS = {"pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS, "proof": PROOFS}
+WORDS["quantizer"] = QUANTIZERS
 
 
 def refused(call: Callable[[], object], message: str) -> None:
@@ -162,6 +163,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "components": 8,
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "quantizer": "prq",
             "proof": "none",
             "metric": "product",
             "training_rows": 99,
@@ -172,6 +174,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
+            quantizer="prq",
             proof="none",
             metric="product",
             n_training=99,
@@ -182,17 +185,26 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         {
             "subquantizers": 4,
             "metric": "product",
+            "quantizer": "prq",
             "proof": "none",
             "training_rows": 99,
             "random_state": 5,
         },
-        PqSpec(n_subquantizers=4, metric="product", proof="none", n_training=99, random_state=5),
+        PqSpec(
+            n_subquantizers=4,
+            metric="product",
+            quantizer="prq",
+            proof="none",
+            n_training=99,
+            random_state=5,
+        ),
     ),
     "pca-pq": (
         {
             "components": 8,
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "quantizer": "prq",
             "proof": "none",
             "metric": "product",
             "training_rows": 99,
@@ -202,6 +214,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
+            quantizer="prq",
             proof="none",
             metric="product",
             n_training=99,
@@ -293,6 +306,7 @@ USERS = {
     "components": "kpca-aska, kpca-pq, pca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
     "subquantizers": "kpca-pq, pq, pca-pq",
     "preprocessing": "kpca-pq, pca-pq",
+    "quantizer": "kpca-pq, pq, pca-pq",
     "proof": "kpca-pq, pq, pca-pq",
     "metric": "aska, kpca-aska, kpca-pq, pq, pca-pq, kpca-jl",
     "training_rows": "kpca-pq, pq, pca-pq, pca-bound, bin-bound",
