@@ -44,6 +44,12 @@ from mercore.pipeline.encoders.encoder import (
     shrunk,
 )
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
+from mercore.pipeline.encoders.residual.books import (
+    ResidualBooks,
+    encoding_bytes,
+    learn_residual_books,
+    learning_bytes,
+)
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
@@ -203,8 +209,6 @@ class PqParams(EncoderSpec):
         """Return codebooks learned from points [n, E], as a model keeps them (see ``Pq``)."""
         if not self.residual:
             return learn_codebooks(points, self.n_subquantizers, self.random_state)
-        from mercore.pipeline.encoders.residual.books import learn_residual_books
-
         sizes = self.n_subquantizers, self.groups, self.random_state
         return learn_residual_books(points, *sizes, by_distance=self.metric == "distance")
 
@@ -217,18 +221,14 @@ class PqParams(EncoderSpec):
         sample = min(rows, self.n_training)
         learning = sample * (32 * dims + 24 * width)
         if self.residual:
-            from mercore.pipeline.encoders.residual.books import learning_bytes
-
             learning += learning_bytes(sample, self.n_subquantizers, self.groups, width)
         return learning
 
     def books_bytes(self, width: int) -> int:
         """Return the bytes of the codebooks while rows are encoded."""
-        if not self.residual:
-            return 8 * CENTROIDS * width
-        from mercore.pipeline.encoders.residual.books import encoding_bytes
-
-        return encoding_bytes(self.n_subquantizers, self.groups, width)
+        if self.residual:
+            return encoding_bytes(self.n_subquantizers, self.groups, width)
+        return 8 * CENTROIDS * width
 
     def size_fits(self, dims: int) -> bool:
         """Return whether the quantizer takes so many sub-quantizers."""
@@ -454,7 +454,6 @@ class Pq(BoundEncoder):
     def prepare_encoding(self) -> None:
         """Lay the codebooks out for encoding."""
         from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
-        from mercore.pipeline.encoders.residual.books import ResidualBooks
 
         if self.residual:
             norms = self._norms[-1].astype(np.float32) if self.metric == "distance" else None
