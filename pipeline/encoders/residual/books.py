@@ -112,10 +112,8 @@ def learn_residual_books(
 def learning_bytes(rows: int, count: int, groups: int, width: int) -> int:
     """Return the bytes that learning from ``rows`` points of ``width`` coordinates takes."""
     size, threads = count // groups, min(groups, multiprocessing.cpu_count())
-    products = 12 * (CENTROIDS * size) ** 2
-    return threads * (
-        products + 24 * MAX_RESIDUALS * width // groups + 8 * LEARNING_WIDTH * rows * size
-    )
+    codes = 8 * LEARNING_WIDTH * rows * size
+    return threads * (12 * (CENTROIDS * size) ** 2 + codes) + 24 * MAX_RESIDUALS * width
 
 
 def encoding_bytes(count: int, groups: int, width: int) -> int:
