@@ -29,7 +29,7 @@ from mercore.stores.location.publish import publish_output
 from mercore.stores.location.resolve import real_path, refuse_url
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
-from mercore.stores.wording import option
+from mercore.stores.wording import option, setting
 
 Points = NDArray[np.float32]
 
@@ -148,6 +148,11 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
         raise InputError(
             f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq, map-pq, "
             "pca-pq or pq, which faiss knows. Fix: encode with one of those."
+        )
+    if encoder.residual:
+        raise InputError(
+            f"{codes} holds codes of quantizer {store.spec.encoder['quantizer']}: expected pq, as "
+            f"an IndexPQ has. Fix: encode with {setting(quantizer='pq')}."
         )
     queries = None
     if options.queries is not None and options.points is not None:

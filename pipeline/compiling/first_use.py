@@ -29,7 +29,7 @@ def before_encoding(spec: EncoderSpec) -> None:
         _compile_beside(
             pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8"
         )
-    elif isinstance(spec, PqParams):
+    elif isinstance(spec, PqParams) and not spec.residual:
         from mercore.pipeline.encoders.pq_numba import assign
 
         _compile_beside(assign, "assignment")

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import warnings
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +20,20 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
 
     Threads share the sub-quantizers out; each of them is learned on one thread.
     """
+    parts = [np.ascontiguousarray(part) for part in np.split(sample, count, axis=1)]
+    seeds = range(random_state, random_state + count)
+    return np.concatenate(on_threads(find_centroids, parts, seeds))
+
+
+def on_threads(learn: Callable[..., Float32], *arguments: Iterable[Any]) -> list[Float32]:
+    """Return what is learned of each set of arguments, on a thread of its own.
+
+    No library takes further threads: sums have one order.
+    """
     import sklearn.cluster  # noqa: F401 - a limit from before the import would not hold
     from threadpoolctl import threadpool_limits
 
     cores = multiprocessing.cpu_count()
-    parts = [np.ascontiguousarray(part) for part in np.split(sample, count, axis=1)]
     with (
         threadpool_limits(1),
         warnings.catch_warnings(),
@@ -30,12 +41,10 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
         ThreadPoolExecutor(cores, initializer=threadpool_limits, initargs=(1,)) as threads,
     ):
         warnings.simplefilter("ignore")  # of centroids that fall together: they do no harm
-        return np.concatenate(
-            list(threads.map(_centroids, parts, range(random_state, random_state + count)))
-        )
+        return list(threads.map(learn, *arguments))
 
 
-def _centroids(points: Float32, random_state: int) -> Float32:
+def find_centroids(points: Float32, random_state: int) -> Float32:
     """Return 256 centroids, float32[256, s]: k-means++ on a quarter of the points, then Lloyd's.
 
     If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is

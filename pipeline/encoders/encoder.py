@@ -43,6 +43,12 @@ class Default(int):
         return Default(max(1, min(self, most)))
 
 
+class DefaultWord(str):
+    """The default of a spec's field that other fields may change; a word that is given is not."""
+
+    __slots__ = ()
+
+
 def shrunk(value: int, most: int) -> int:
     """Return a default of at most ``most``; return a number that was given unchanged."""
     return value.at_most(most) if isinstance(value, Default) else value

@@ -11,7 +11,6 @@ from mercore.pipeline.encoders.bounds.by_distance import of_features
 from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
 from mercore.pipeline.encoders.bounds.points import KernelEmbedding
 from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
-from mercore.pipeline.encoders.codebooks import CENTROIDS
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
     Default,
@@ -131,13 +130,12 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
         row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
         if self.proves:
             row += 8 * self.n_landmarks + 40 * self.n_components
-        sample = min(rows, self.n_training) * (
-            8 * dims + 24 * self.n_components
-        )  # prepared block by block
+        prepared = 24 * dims * min(rows, self.n_training)  # block by block
+        sample = self.learning_bytes(rows, dims, self.n_components) - prepared
         return Memory(
             fit=self.gram_bytes(dims) + sample + self.proof_bytes(rows, dims, self.n_components),
             shared=self.embedding_bytes(dims, self.n_components)
-            + 8 * CENTROIDS * self.n_components
+            + self.books_bytes(self.n_components)
             + (16 * self.n_landmarks * (dims + self.n_components) if self.proves else 0),
             row=row,
             query=row + self.table_bytes(),

@@ -16,7 +16,6 @@ from mercore.pipeline.encoders.bounds.proof import (
     SimilarityOf,
     proof_columns,
 )
-from mercore.pipeline.encoders.codebooks import CENTROIDS
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
     Default,
@@ -147,7 +146,7 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
             + axes
             + 32 * width * self.n_components
             + self.proof_bytes(rows, dims, self.n_components),
-            shared=16 * width * (self.n_components + 32) + 8 * CENTROIDS * self.n_components,
+            shared=16 * width * (self.n_components + 32) + self.books_bytes(self.n_components),
             row=row,
             query=row + self.table_bytes(),
         )

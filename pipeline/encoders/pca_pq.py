@@ -12,7 +12,6 @@ from mercore.pipeline.encoders.bounds.by_distance import of_rows
 from mercore.pipeline.encoders.bounds.pca_bound import principal_axes, projection_slack
 from mercore.pipeline.encoders.bounds.points import BoundedEmbedding, PcaEmbedding
 from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
-from mercore.pipeline.encoders.codebooks import CENTROIDS, learn_codebooks
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
     Default,
@@ -49,7 +48,7 @@ class PointQuantizer(PqParams):
     ) -> dict[str, NDArray[Any]]:
         """Return the model of a space with the codebooks of raw rows, and what proofs need."""
         embed = in_blocks(embedded(self.space(kernel, model)), self.block_rows)
-        model["codebooks"] = learn_codebooks(embed(rows), self.n_subquantizers, self.random_state)
+        model["codebooks"] = self.learn_books(embed(rows))
         if self.proves:
             books = self.books(model)
             model |= grid_of(books)
@@ -154,7 +153,7 @@ class PcaPqSpec(PointQuantizer, RowQuantizer, ComponentQuantizer):
         learning = self.learning_bytes(rows, dims, self.n_components)
         return Memory(
             fit=learning + 40 * dims**2 + self.proof_bytes(rows, dims, self.n_components),
-            shared=16 * dims * (self.n_components + 32) + 8 * CENTROIDS * self.n_components,
+            shared=16 * dims * (self.n_components + 32) + self.books_bytes(self.n_components),
             row=row,
             query=row + self.table_bytes(),
         )

@@ -30,6 +30,7 @@ from mercore.pipeline.encoders.encoder import (
     BoundEncoder,
     CodeColumn,
     Default,
+    DefaultWord,
     EncoderSpec,
     Memory,
     Model,
@@ -40,8 +41,15 @@ from mercore.pipeline.encoders.encoder import (
     declare_option,
     draw_rows,
     read_rows,
+    shrunk,
 )
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
+from mercore.pipeline.encoders.residual.books import (
+    ResidualBooks,
+    encoding_bytes,
+    learn_residual_books,
+    learning_bytes,
+)
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
@@ -57,6 +65,8 @@ if TYPE_CHECKING:
 MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
+QUANTIZERS = ("pq", "rq", "prq")
+MAX_GROUP = 16  # codebooks of a residual quantiser: tables of their products take 32 MB
 MIN_COMPONENTS = 64  # components of codes whose size is chosen
 SUBQUANTIZERS = declare_option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
@@ -77,8 +87,20 @@ class PqParams(EncoderSpec):
     )
     metric: str = field(default="distance", metadata=METRIC)
     n_training: int = field(default=1 << 15, metadata=TRAINING_ROWS)
+    quantizer: str = field(
+        default="pq",
+        metadata={
+            ABSENT: "pq",
+            **declare_option(
+                "quantizer",
+                "What the bytes of a code are: pq, shares of the coordinates; rq, centroids whose "
+                "sum is near the row, up to 16; prq, the same in shares. Only pq proves.",
+                choices=QUANTIZERS,
+            ),
+        },
+    )
     proof: str = field(
-        default="bounds",
+        default=DefaultWord("bounds"),
         metadata={
             ABSENT: "none",
             **declare_option(
@@ -91,10 +113,31 @@ class PqParams(EncoderSpec):
 
     size = Size("n_subquantizers", "look-ups", MAX_SUBQUANTIZERS)
 
+    def __post_init__(self) -> None:
+        """Adapt defaults to the quantizer: sums of centroids prove nothing, and rq takes few."""
+        if self.residual and isinstance(self.proof, DefaultWord):
+            object.__setattr__(self, "proof", "none")
+        if self.quantizer == "rq":
+            fewer = shrunk(self.n_subquantizers, MAX_GROUP)
+            object.__setattr__(self, "n_subquantizers", fewer)
+
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return BLOCK_ROWS if self.proves else MAX_BLOCK_ROWS
+
+    @property
+    def residual(self) -> bool:
+        """Whether a code is a sum of centroids, not centroids side by side."""
+        return self.quantizer != "pq"
+
+    @property
+    def groups(self) -> int:
+        """The shares of the coordinates that are quantised by themselves."""
+        count = self.n_subquantizers
+        if self.quantizer == "prq":
+            return count // max(g for g in range(1, MAX_GROUP + 1) if count % g == 0)
+        return 1 if self.quantizer == "rq" else count
 
     @property
     def proves(self) -> bool:
@@ -109,7 +152,7 @@ class PqParams(EncoderSpec):
     def divide(self, width: int) -> int:
         """Return the sub-quantizers of ``width`` coordinates: a default is made to divide them."""
         count = self.n_subquantizers
-        if isinstance(count, Default) and width % count:
+        if isinstance(count, Default) and width % self.groups:
             return Default(greatest_divisor(width))
         return count
 
@@ -121,11 +164,14 @@ class PqParams(EncoderSpec):
         InputError
             If a parameter is out of its range.
         """
-        works = setting(subquantizers=greatest_divisor(width))
-        check_range(
-            "subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works
-        )
-        if width % self.n_subquantizers:
+        check_choice("quantizer", self.quantizer, QUANTIZERS)
+        most, works = MAX_SUBQUANTIZERS, setting(subquantizers=greatest_divisor(width))
+        if self.quantizer == "rq":
+            most, works = MAX_GROUP, setting(quantizer="prq")
+        elif self.quantizer == "pq":
+            most = min(width, most)
+        check_range("subquantizers", self.n_subquantizers, (1, most), works)
+        if width % self.groups:
             raise InputError(
                 f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for "
                 f"{width} coordinates. Fix: {fix}."
@@ -135,6 +181,12 @@ class PqParams(EncoderSpec):
         )
         check_choice("metric", self.metric, METRICS)
         check_choice("proof", self.proof, PROOFS)
+        if self.proves and self.residual:
+            raise InputError(
+                f"codes of {self.quantizer} bound no score: found {setting(proof='bounds')}, "
+                f"expected {setting(proof='none')}. Fix: leave {option('proof')} out, or "
+                f"{setting(quantizer='pq')}"
+            )
         if self.proves:
             check_range("coordinates", width, (1, MAX_ROW_BYTES), setting(proof="none"))
         check_random_state(self.random_state)
@@ -151,9 +203,14 @@ class PqParams(EncoderSpec):
     def learn(self, vectors: "Vectors", embed: Embed, rng: np.random.Generator) -> Float32:
         """Return codebooks learned from a sample of the vectors."""
         drawn = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
-        return learn_codebooks(
-            embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state
-        )
+        return self.learn_books(embed(read_rows(vectors, drawn)))
+
+    def learn_books(self, points: Float32) -> Float32:
+        """Return codebooks learned from points [n, E], as a model keeps them (see ``Pq``)."""
+        if not self.residual:
+            return learn_codebooks(points, self.n_subquantizers, self.random_state)
+        sizes = self.n_subquantizers, self.groups, self.random_state
+        return learn_residual_books(points, *sizes, by_distance=self.metric == "distance")
 
     def books(self, model: Model) -> Float32:
         """Return the codebooks, float32[D, 256, E / D]."""
@@ -161,7 +218,21 @@ class PqParams(EncoderSpec):
 
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
         """Return the bytes that learning takes: the sample, its embedding, and k-means' copies."""
-        return min(rows, self.n_training) * (32 * dims + 24 * width)
+        sample = min(rows, self.n_training)
+        learning = sample * (32 * dims + 24 * width)
+        if self.residual:
+            learning += learning_bytes(sample, self.n_subquantizers, self.groups, width)
+        return learning
+
+    def books_bytes(self, width: int) -> int:
+        """Return the bytes of the codebooks while rows are encoded."""
+        if self.residual:
+            return encoding_bytes(self.n_subquantizers, self.groups, width)
+        return 8 * CENTROIDS * width
+
+    def size_fits(self, dims: int) -> bool:
+        """Return whether the quantizer takes so many sub-quantizers."""
+        return self.quantizer != "rq" or self.n_subquantizers <= MAX_GROUP
 
     def proof_bytes(self, rows: int, dims: int, width: int) -> int:
         """Return the bytes that learning a proof takes: a sample, its points, and its bounds."""
@@ -222,7 +293,7 @@ class ComponentQuantizer(PqParams):
 
     def size_fits(self, dims: int) -> bool:
         """Return whether sub-quantizers divide the components."""
-        return super().size_fits(dims) and self.n_components % self.n_subquantizers == 0
+        return super().size_fits(dims) and self.n_components % self.groups == 0
 
     @classmethod
     def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
@@ -235,11 +306,12 @@ class ComponentQuantizer(PqParams):
     def preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated.
 
-        Balanced, each sub-quantizer has the s-th greatest, and the s-th least, of each E / D.
+        Balanced, each sub-quantizer has the s-th greatest, and the s-th least, of each E / D. With
+        residual quantisers, each group has.
         """
         e = self.n_components
         if self.preprocessing == "balanced":
-            order = np.arange(e).reshape(-1, self.n_subquantizers)
+            order = np.arange(e).reshape(-1, self.groups)
             order[1::2] = order[1::2, ::-1]
             return components[:, order.T.ravel()]
         if self.preprocessing == "permutation":
@@ -338,14 +410,14 @@ class PqSpec(RowQuantizer):
         row = 24 * dims + (40 * dims if self.proves else 0)
         return Memory(
             fit=self.learning_bytes(rows, dims, dims) + self.proof_bytes(rows, dims, dims),
-            shared=8 * CENTROIDS * dims,
+            shared=self.books_bytes(dims),
             row=row,
             query=row + self.table_bytes(),
         )
 
     def size_fits(self, dims: int) -> bool:
         """Return whether the sub-quantizers divide the dimensions evenly."""
-        return dims % self.n_subquantizers == 0
+        return super().size_fits(dims) and dims % self.groups == 0
 
 
 class Pq(BoundEncoder):
@@ -354,7 +426,8 @@ class Pq(BoundEncoder):
     Parameters
     ----------
     embed : the function from raw rows to coordinates, float32[b, E]
-    codebooks : float32[D · 256, E / D]: the centroids of one sub-quantizer after another
+    codebooks : float32[D · 256, E / D]: the centroids of one sub-quantizer after another; of
+        residual quantisers float32[D · 256, w + 1], with ‖q(ỹ)‖² behind the last centroids
     raw : whether a score by distance is −‖x̃ − q(ỹ)‖², not K of unit vectors
     """
 
@@ -366,6 +439,11 @@ class Pq(BoundEncoder):
         self.metric = spec.metric
         self.raw = raw
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
+        self.groups, self.residual = spec.groups, spec.residual
+        self._norms = np.square(self.codebooks, dtype=np.float64).sum(axis=2)
+        if spec.residual:
+            self._norms = self.codebooks[:, :, -1].astype(np.float64)
+            self.codebooks = np.ascontiguousarray(self.codebooks[:, :, :-1])
         self.proof: ErrorBounds | None = None
 
     def proving(self, proof: ErrorBounds, similarity: SimilarityOf) -> Self:
@@ -374,23 +452,29 @@ class Pq(BoundEncoder):
         return self
 
     def prepare_encoding(self) -> None:
-        """Lay the codebooks out for encoding, float32[D, E / D + 1, 256], −‖c‖²/2 first."""
-        from mercore.pipeline.encoders.pq_numba import lay_out_codebooks
+        """Lay the codebooks out for encoding."""
+        from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 
-        self._books = lay_out_codebooks(self.codebooks)
+        if self.residual:
+            norms = self._norms[-1].astype(np.float32) if self.metric == "distance" else None
+            self._assign = ResidualBooks(self.codebooks, norms, self.groups).assign
+        else:
+            laid_out = lay_out_codebooks(self.codebooks)
+            self._assign = lambda points, code: assign(points, laid_out, code)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of rows: the first centroid with the greatest ⟨y, c⟩ − ‖c‖²/2."""
-        from mercore.pipeline.encoders.pq_numba import assign
+        """Return the codes of rows: the first centroid with the greatest ⟨y, c⟩ − ‖c‖²/2.
 
+        Codes of residual quantisers are those that a beam search finds.
+        """
         code = np.empty((len(rows), len(self.codebooks)), np.uint8)
         if self.proof is None:
-            assign(self.embed(rows, first=first), self._books, code)
+            self._assign(self.embed(rows, first=first), code)
             return {"code": code}
         points = self.proof.space(rows, first=first)
         with np.errstate(over="ignore"):  # such rows have no bound
             coordinates = points.coordinates.astype(np.float32)
-        assign(coordinates, self._books, code)
+        self._assign(coordinates, code)
         return {"code": code, **self.proof.columns(points, code)}
 
     def scanner(self, queries: NDArray[Any]) -> "PqScanner":
@@ -414,16 +498,16 @@ class Pq(BoundEncoder):
         points = (
             self.embed(queries, label="query")
             .astype(np.float64)
-            .reshape(len(queries), len(self.codebooks), -1)
+            .reshape(len(queries), self.groups, -1)
         )
-        books = self.codebooks.astype(np.float64)
+        books, size = self.codebooks.astype(np.float64), len(self.codebooks) // self.groups
         inner = Cosine().exact  # one order of addition, so that the batch does not matter
-        tables = np.stack(
-            [inner(book, np.ascontiguousarray(points[:, j].T)) for j, book in enumerate(books)]
-        )
+        columns = [np.ascontiguousarray(points[:, group].T) for group in range(self.groups)]
+        tables = np.stack([inner(book, columns[j // size]) for j, book in enumerate(books)])
         if self.metric == "distance":
-            tables -= np.square(books).sum(axis=2)[:, :, None] / 2
-            tables -= np.square(points).sum(axis=2).T[:, None] / 2
+            squares = np.square(points).sum(axis=2).T / size
+            tables -= self._norms[:, :, None] / 2
+            tables -= np.repeat(squares, size, axis=0)[:, None] / 2
             if self.raw:
                 tables *= 2
             else:

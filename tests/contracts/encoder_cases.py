@@ -77,41 +77,45 @@ def kpca_aska_truth(
     return aska_scores(spec, code, reference.kernel("cosine", atoms, points))
 
 
+def quantised_scores(spec: Any, points: Floats, code: Arrays, model: Arrays) -> Floats:
+    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
+    if spec.quantizer == "pq":
+        return reference.pq_scores(points, code["code"], books, spec.metric)
+    groups = {"rq": 1, "prq": spec.n_subquantizers // 16 or 1}[spec.quantizer]
+    return reference.residual_scores(points, code["code"], books, groups, spec.metric)
+
+
 def kpca_pq_truth(
     kernel: str, spec: KpcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
     points = coordinates(kernel, model, queries)
     if spec.length == "unit":
         points /= np.linalg.norm(points, axis=1, keepdims=True)
-    return reference.pq_scores(points, code["code"], books, spec.metric)
+    return quantised_scores(spec, points, code, model)
 
 
 def map_pq_truth(
     kernel: str, spec: MapPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
     points = reference.prepare(RANKED_BY.get(kernel, kernel), queries)
     if kernel != "hellinger":
         points = reference.feature_map(points, model["weights"], float(model["frequency"][0]))
     points = points @ model["projection"]
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    return reference.pq_scores(points, code["code"], books, spec.metric)
+    return quantised_scores(spec, points, code, model)
 
 
 def pq_truth(
     kernel: str, spec: PqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
-    return reference.pq_scores(reference.prepare(kernel, queries), code["code"], books, spec.metric)
+    return quantised_scores(spec, reference.prepare(kernel, queries), code, model)
 
 
 def pca_pq_truth(
     kernel: str, spec: PcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
     centred = reference.prepare(kernel, queries) - model["mean"]
-    return reference.pq_scores(centred @ model["projection"], code["code"], books, spec.metric)
+    return quantised_scores(spec, centred @ model["projection"], code, model)
 
 
 def signs_truth(
@@ -268,6 +272,11 @@ CASES = {
             make_kernel("jensen_shannon"),
             kpca_pq_truth,
         ),
+        Case(
+            KpcaPqSpec(**LANDMARKS, n_subquantizers=4, n_training=200, quantizer="rq"),
+            make_kernel("chi2"),
+            kpca_pq_truth,
+        ),
     ],
     "map-pq": [
         Case(
@@ -310,6 +319,18 @@ CASES = {
         Case(
             PcaPqSpec(
                 n_components=4, n_subquantizers=4, metric="product", preprocessing="rotation"
+            ),
+            make_kernel("cosine"),
+            pca_pq_truth,
+        ),
+        Case(
+            PcaPqSpec(n_components=6, n_subquantizers=32, n_training=200, quantizer="prq"),
+            make_kernel("hellinger"),
+            pca_pq_truth,
+        ),
+        Case(
+            PcaPqSpec(
+                n_components=6, n_subquantizers=3, metric="product", n_training=200, quantizer="rq"
             ),
             make_kernel("cosine"),
             pca_pq_truth,

@@ -416,6 +416,53 @@ def pq_scores(points: ArrayLike, codes: ArrayLike, codebooks: ArrayLike, metric:
     return np.array([1 - ((decoded - x) ** 2).sum(axis=1) / 2 for x in P])
 
 
+def residual_decoded(codes: ArrayLike, codebooks: ArrayLike, groups: int) -> Floats:
+    """Sums of the centroids [D, 256, w] of each group that codes name, side by side."""
+    C, B = np.asarray(codes, np.int64), np.asarray(codebooks, np.float64)
+    size = len(B) // groups
+    return np.concatenate(
+        [
+            sum(B[first + j][C[:, first + j]] for j in range(size))
+            for first in range(0, len(B), size)
+        ],
+        axis=1,
+    )
+
+
+def residual_scores(
+    points: ArrayLike, codes: ArrayLike, codebooks: ArrayLike, groups: int, metric: str
+) -> Floats:
+    """⟨x, ŷ⟩, or 1 − (‖x‖² − 2 ⟨x, ŷ⟩ + s) / 2, of points and codes, [nq, n]. A centroid
+    [D, 256, w + 1] has a norm s behind it, which counts in the last codebook alone."""
+    P, B, C = (np.asarray(each, np.float64) for each in (points, codebooks, codes))
+    inner: Floats = P @ residual_decoded(codes, B[:, :, :-1], groups).T
+    if metric == "product":
+        return inner
+    norms = B[-1, C[:, -1].astype(np.int64), -1]
+    return np.asarray(1 - ((P**2).sum(axis=1)[:, None] - 2 * inner + norms) / 2)
+
+
+def beam_searched(
+    point: ArrayLike, books: ArrayLike, norms: ArrayLike, width: int, weight: float, others: float
+) -> list[int]:
+    """The code whose sum ŷ is nearest to a point, with ``width`` sums kept behind every codebook
+    [M, 256, w]; the last adds ``weight`` times the squared error of ‖ŷ‖² + ``others``. The first of
+    equals wins."""
+    y, B, s = (np.asarray(each, np.float64) for each in (point, books, norms))
+    beam: list[list[int]] = [[]]
+    for level in range(len(B)):
+        longer = [[*code, c] for code in beam for c in range(B.shape[1])]
+
+        def cost(code: list[int], level: int = level) -> float:
+            z = sum((B[j, c] for j, c in enumerate(code)), np.zeros(len(y)))
+            left = float(((y - z) ** 2).sum())
+            error = float((z**2).sum() + others - s[code[-1]])
+            return left + weight * error**2 if level == len(B) - 1 else left
+
+        beam = sorted(longer, key=cost)[:width]  # stable
+    return beam[0]
+
+
 def packed_signs(values: ArrayLike) -> NDArray[np.uint8]:
     """A bit for each value above zero, eight to a byte, the first in the lowest place, zeros behind
     the last."""

@@ -36,7 +36,7 @@ from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import LENGTHS, KpcaPqSpec
 from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
-from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, QUANTIZERS, PqSpec
 from mercore.stores.errors import InputError
 from tests.support.running import on_command_line
 
@@ -54,6 +54,7 @@ WORDS = {
     "length": LENGTHS,
     "metric": METRICS,
     "proof": PROOFS,
+    "quantizer": QUANTIZERS,
 }
 
 
@@ -174,6 +175,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "length": "own",
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "quantizer": "prq",
             "proof": "none",
             "metric": "product",
             "training_rows": 99,
@@ -185,6 +187,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
+            quantizer="prq",
             proof="none",
             metric="product",
             n_training=99,
@@ -197,6 +200,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "harmonics": 3,
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "quantizer": "rq",
             "proof": "none",
             "metric": "product",
             "training_rows": 99,
@@ -207,6 +211,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_harmonics=3,
             n_subquantizers=4,
             preprocessing="rotation",
+            quantizer="rq",
             proof="none",
             metric="product",
             n_training=99,
@@ -217,17 +222,26 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         {
             "subquantizers": 4,
             "metric": "product",
+            "quantizer": "prq",
             "proof": "none",
             "training_rows": 99,
             "random_state": 5,
         },
-        PqSpec(n_subquantizers=4, metric="product", proof="none", n_training=99, random_state=5),
+        PqSpec(
+            n_subquantizers=4,
+            metric="product",
+            quantizer="prq",
+            proof="none",
+            n_training=99,
+            random_state=5,
+        ),
     ),
     "pca-pq": (
         {
             "components": 8,
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "quantizer": "prq",
             "proof": "none",
             "metric": "product",
             "training_rows": 99,
@@ -237,6 +251,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
+            quantizer="prq",
             proof="none",
             metric="product",
             n_training=99,
@@ -331,6 +346,7 @@ USERS = {
     "subquantizers": "kpca-pq, map-pq, pq, pca-pq",
     "length": "kpca-pq",
     "preprocessing": "kpca-pq, map-pq, pca-pq",
+    "quantizer": "kpca-pq, map-pq, pq, pca-pq",
     "proof": "kpca-pq, map-pq, pq, pca-pq",
     "metric": "aska, kpca-aska, kpca-pq, map-pq, pq, pca-pq, kpca-jl",
     "training_rows": "kpca-pq, map-pq, pq, pca-pq, pca-bound, bin-bound",

@@ -32,6 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_codes(folder / "raw", whole, make_kernel("rbf", gamma=0.5), PqSpec(n_subquantizers=6))
     product = PqSpec(n_subquantizers=3, metric="product")
     make_codes(folder / "product", whole, make_kernel("hellinger"), product)
+    sums = PqSpec(n_subquantizers=2, quantizer="rq")
+    make_codes(folder / "rq", whole, make_kernel("hellinger"), sums)
     axes = PcaPqSpec(n_components=10, n_subquantizers=5)
     make_codes(folder / "axes", whole, make_kernel("hellinger"), axes)
     make_codes(
@@ -73,6 +75,12 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
         match=r"holds codes of aska: expected kpca-pq, map-pq, pca-pq or pq, which faiss knows\. Fix:",
     ):
         api.export(str(folder / "aska"), str(target))
+    with pytest.raises(
+        InputError,
+        match=r"holds codes of quantizer rq: expected pq, as an IndexPQ has\. "
+        r'Fix: encode with quantizer="pq"\.',
+    ):
+        api.export(str(folder / "rq"), str(target))
     with pytest.raises(ExistsError):
         api.export(str(folder / "chi2"), str(folder / "queries.npy"))
     assert not target.exists()
