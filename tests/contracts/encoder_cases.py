@@ -274,7 +274,7 @@ CASES = {
         ),
         Case(
             KpcaPqSpec(**LANDMARKS, n_subquantizers=4, n_training=200, quantizer="rq"),
-            make_kernel("chi2"),
+            make_kernel("hellinger"),
             kpca_pq_truth,
         ),
     ],
