@@ -155,7 +155,8 @@ def every_score(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
 def test_every_encoder_is_among_those_tried() -> None:
     assert list(CASES) == list(ENCODERS)
     for name, cases in CASES.items():
-        assert len({case.kernel.name for case in cases}) == len(cases)
+        tried = {(case.kernel.name, getattr(case.spec, "quantizer", "")) for case in cases}
+        assert len(tried) == len(cases)
         assert len(cases) > 1 or name == "rff", "rff serves one kernel"
         for case in cases:
             assert type(case.spec) is ENCODERS[name]
