@@ -201,7 +201,8 @@ def test_an_open_store_counts_what_it_reads(wide: Path) -> None:
             store.search(queries[query : query + 1], k=2, rerank=10)
         counts = store.stats()
         assert counts["codes"]["bytes"] > 3 * 20_000 * 8
-        assert 3 <= counts["vectors"]["blocks"] <= 30
+        # a block between two that are wanted is read with them
+        assert 3 <= counts["vectors"]["blocks"] <= 40
         assert counts["vectors"]["bytes"] <= counts["vectors"]["blocks"] * 16 * row_bytes
     with mercore.open(wide / "codes", memory="64MB") as store:
         held = store.prefetch()

@@ -224,8 +224,8 @@ class TestRefusedBeforeAnyChoice:
             assert f"is another store: it differs in {differs}" in outcome.err
 
 
-GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance"}
-GIVEN |= {"preprocessing": "none", "proof": "none"}
+GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "quantizer": "rq"}
+GIVEN |= {"preprocessing": "none", "proof": "none", "length": "own"}
 
 
 @pytest.mark.parametrize(
