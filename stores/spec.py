@@ -130,7 +130,9 @@ def _is_of(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type, or a for
     if kind is int:
         return type(value) is int and 0 <= value < 1 << 64
     if kind is float:
-        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return abs(value) <= sys.float_info.max
     form, inner = get_origin(kind), get_args(kind)
     if form is UnionType:
         return any(_is_of(value, each) for each in inner)

@@ -15,6 +15,7 @@ from mercore.pipeline.encoders.encoder import (
     METRICS,
     CodeColumn,
     Default,
+    DefaultNumber,
     Encoder,
     EncoderSpec,
     Memory,
@@ -46,7 +47,7 @@ BLOCK_ROWS = 256  # rows whose correlations with the dictionary are in memory at
 WEIGHTS = ("int8", "float16", "float32")
 PURSUITS = ("ormp", "omp")
 RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less from zero
-NORM_POWER = 0.5  # measured: see notebooks/reports/recall.md
+NORM_POWER = DefaultNumber(0.5)  # measured: see notebooks/reports/recall.md
 LEAST_SQUARED_NORM = 2.0**-8  # of a code, for a division
 
 
@@ -146,9 +147,9 @@ class AskaParams(EncoderSpec):
         if not 0 <= self.norm_power <= 2:
             raise InputError(
                 f"norm power is out of range: found {self.norm_power}, expected 0 to 2. Fix: "
-                f"{setting(norm_power=NORM_POWER)}"
+                f"{setting(norm_power=0.5)}"
             )
-        if self.metric == "distance" and self.norm_power != NORM_POWER:
+        if self.metric == "distance" and not isinstance(self.norm_power, DefaultNumber):
             raise InputError(
                 f"{option('norm_power')} divides products: found {setting(metric='distance')}, "
                 f"expected {setting(metric='product')}. Fix: leave one of them out."
@@ -273,7 +274,10 @@ class Aska(Encoder):
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def unpacked(self, columns: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Return what scans read: instead of scales, ``factor`` float32[n]: scale / ‖Φ̂(y)‖^p."""
+        """Return the columns that scans read: a row's ``factor``, scale / ‖Φ̂(y)‖^p, for its scale.
+
+        It is float32[n]. Products count without residuals.
+        """
         if "weights" not in columns:
             return columns
         from mercore.pipeline.scanners.sparse_numba import row_factors

@@ -26,9 +26,9 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
 
 
 def on_threads(learn: Callable[..., Float32], *arguments: Iterable[Any]) -> list[Float32]:
-    """Return what is learned of each set of arguments, on a thread of its own.
+    """Return the results of ``learn``, one per set of arguments: threads share the calls out.
 
-    No library takes further threads: sums have one order.
+    Each call runs on one thread. No library takes further threads: sums have one order.
     """
     import sklearn.cluster  # noqa: F401 - a limit from before the import would not hold
     from threadpoolctl import threadpool_limits

@@ -49,6 +49,15 @@ class DefaultWord(str):
     __slots__ = ()
 
 
+class DefaultNumber(float):
+    """The default of a spec's field that counts with some other fields alone.
+
+    A number that is given where it does not count is refused.
+    """
+
+    __slots__ = ()
+
+
 def shrunk(value: int, most: int) -> int:
     """Return a default of at most ``most``; return a number that was given unchanged."""
     return value.at_most(most) if isinstance(value, Default) else value
@@ -134,7 +143,7 @@ class Encoder(ABC):
         """
 
     def unpacked(self, columns: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Return what scans read of the columns of codes, or compute from them once per row."""
+        """Return the columns that scans read, made of those that are stored."""
         return columns
 
     @abstractmethod

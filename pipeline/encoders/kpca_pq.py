@@ -1,7 +1,7 @@
 """Product quantisation of kernel PCA's coordinates (Bourrier et al. 2015, §4.2)."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
     name: str = "kpca-pq"
     version: int = 1
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
+    per_subquantizer: ClassVar[int] = 4
     length: str = field(
         default="unit",
         metadata={
@@ -103,7 +104,7 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
         return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
 
     def proof_columns(self) -> list[CodeColumn]:
-        """Return the cell, e and R."""
+        """Return the cell, e and R; of unit vectors, R over the norm that they had."""
         return proof_columns("float16", "ratio" if self.length == "unit" else "residual")
 
     def _embed(self, kernel: Kernel, landmarks: NDArray[Any], projection: NDArray[Any]) -> Embed:

@@ -1,8 +1,7 @@
 """Product quantisation of the principal components of an additive kernel's feature map."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from mercore.pipeline.encoders.bounds.proof import (
 )
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
-    Default,
     Memory,
     Model,
     check_range,
@@ -46,7 +44,6 @@ AXES_VALUES = 1 << 25  # of the mapped rows that the axes are learned from: 256 
 WIDE = 2048  # coordinates of a map, whose axes are found faster by a randomised method
 ITERATIONS = 4  # of that
 MAX_COMPONENTS = 1 << 12
-PER_SUBQUANTIZER, MIN_COMPONENTS = 3, 64  # components of codes whose size is chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +66,7 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
     source = "Vedaldi & Zisserman 2012; Jégou, Douze & Schmid 2011"
     needs = f"a kernel with a feature map: {', '.join(MAPPED)}, or a transform"
     size = PqParams.size
+    per_subquantizer: ClassVar[int] = 3
 
     @classmethod
     def serves(cls, kernel: Kernel) -> bool:
@@ -84,14 +82,6 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         width = (2 * max(1, self.n_harmonics) + 1) * dims
         return replace(self, n_components=shrunk(self.n_components, width)).divided()
-
-    @classmethod
-    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
-        """Return the spec of a size, with three components per sub-quantizer, or at least 64."""
-        spec = super().of_size(value, given)
-        if "n_components" in given or PER_SUBQUANTIZER * value < MIN_COMPONENTS:
-            return spec
-        return replace(spec, n_components=Default(PER_SUBQUANTIZER * value))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels without a map.
@@ -130,7 +120,7 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
         return proof_columns("float16", "ratio")
 
     def similarity(self, kernel: Kernel, model: Model) -> SimilarityOf:
-        """Return what a distance says about a score."""
+        """Return the function from points of queries to their scores by distance."""
         excess = float(model["excess"][0])
         return lambda _: FeatureSpace(excess)
 

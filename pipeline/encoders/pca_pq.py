@@ -67,7 +67,7 @@ class PointQuantizer(PqParams):
 
     @abstractmethod
     def similarity(self, kernel: Kernel, model: Model) -> SimilarityOf:
-        """Return what a distance says about a score."""
+        """Return the function from points of queries to their scores by distance."""
 
     def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of points, and what a distance says about a score."""
@@ -143,7 +143,7 @@ class PcaPqSpec(PointQuantizer, RowQuantizer, ComponentQuantizer):
         return "norm" if self.metric == "product" else "residual"
 
     def similarity(self, kernel: Kernel, model: Model) -> SimilarityOf:
-        """Return what a distance says about a score."""
+        """Return the function from points of queries to their scores by distance."""
         norms = self._form == "norm"
         return lambda points: of_rows(kernel, points.apart if norms else None)
 

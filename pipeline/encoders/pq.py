@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
 QUANTIZERS = ("pq", "rq", "prq")
 MAX_GROUP = 16  # codebooks of a residual quantiser: tables of their products take 32 MB
-MIN_COMPONENTS = 64  # components of codes whose size is chosen
+MIN_COMPONENTS = 64  # components, at least, of codes whose size is chosen
 SUBQUANTIZERS = declare_option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
@@ -231,7 +231,7 @@ class PqParams(EncoderSpec):
         return 8 * CENTROIDS * width
 
     def size_fits(self, dims: int) -> bool:
-        """Return whether the quantizer takes so many sub-quantizers."""
+        """Return whether the quantizer allows this number of sub-quantizers."""
         return self.quantizer != "rq" or self.n_subquantizers <= MAX_GROUP
 
     def proof_bytes(self, rows: int, dims: int, width: int) -> int:
@@ -277,6 +277,9 @@ class ComponentQuantizer(PqParams):
         ),
     )
 
+    per_subquantizer: ClassVar[int] = 1
+    """Components per sub-quantizer of codes whose size is chosen: measured, so as to find most."""
+
     def divided(self) -> Self:
         """Return the spec with defaults that make components a multiple of sub-quantizers."""
         components = self.n_components
@@ -297,11 +300,12 @@ class ComponentQuantizer(PqParams):
 
     @classmethod
     def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
-        """Return the spec of a size, its components raised to a multiple unless they are given."""
+        """Return the spec of a size, its components a multiple of it unless they are given."""
         spec = super().of_size(value, given)
         if "n_components" in given:
             return spec
-        return replace(spec, n_components=Default(-(-MIN_COMPONENTS // value) * value))
+        least = max(MIN_COMPONENTS, cls.per_subquantizer * value)
+        return replace(spec, n_components=Default(-(-least // value) * value))
 
     def preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated.

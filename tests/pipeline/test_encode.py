@@ -388,7 +388,7 @@ def refused(call: Callable[[], object], message: str) -> None:
             "norm power is out of range: found 2.5, expected 0 to 2. Fix: norm_power=0.5",
         ),
         (
-            {"n_atoms": 9, "norm_power": 1.0, "metric": "distance"},
+            {"n_atoms": 9, "norm_power": 0.5, "metric": "distance"},
             600,
             'norm_power divides products: found metric="distance", expected metric="product". Fix: '
             "leave one of them out.",

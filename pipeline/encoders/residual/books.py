@@ -176,7 +176,7 @@ def _codes(points: Float32, books: Float32, kept: int = 1) -> Codes:
 
 
 def _residuals(points: Float32, books: Float32, rng: np.random.Generator) -> Float32:
-    """Return what sums of the beam leave of points, drawn from all pairs of both."""
+    """Return differences of points and the sums that their beams keep, drawn from all of these."""
     code = _codes(points, books, LEARNING_WIDTH)
     drawn = rng.permutation(len(points) * LEARNING_WIDTH)[:MAX_RESIDUALS]
     rows, sums = np.divmod(drawn, LEARNING_WIDTH)

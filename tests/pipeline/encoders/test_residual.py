@@ -113,7 +113,7 @@ def test_rows_that_float32_does_not_hold_have_some_code(learned: Singles) -> Non
 
 
 def test_sums_are_nearer_than_centroids_side_by_side(points: Singles, learned: Singles) -> None:
-    """With as many bytes, one of which holds the norm."""
+    """Codes of both have as many bytes, and a byte of the sums also names the norm."""
     code = assigned(quantizer_of(learned), points)
     sums = reference.residual_decoded(code, learned[:, :, :-1], GROUPS)
     wide = np.tile(points, 3)[:, : 2 * D]  # six shares of two coordinates
