@@ -50,7 +50,6 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
 @_number("--queries", 2000, "Queries of the comparison of encoders, evenly drawn.")
 @_number("--seeds", 3, "Seeds of the comparison.")
 @_number("--slow-seeds", 1, "Seeds of kpca-jl, which learns for minutes.")
-@_number("--first", 1, "The half of rows and queries that is measured: 0 to choose by.")
 @click.option(
     "--set",
     "sets",
@@ -67,6 +66,19 @@ def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
 
     with TemporaryDirectory() as folder:
         produce(REPORT, RecallSetup(folder=Path(folder), **options), only, path)
+
+
+@main.command()
+@click.argument("base")
+@click.argument("queries")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--labels", help="Rows with one label are of one half, .npy.")
+def halves(*, base: str, queries: str, out: Path, labels: str | None) -> None:
+    """Two halves of a set: 0 to choose defaults by, 1 for the report on recall."""
+    from tests.benchmarks.measurements.halves import write_halves
+
+    for half, (rows, asked) in enumerate(write_halves(base, queries, labels, out)):
+        click.echo(f"{out}: half {half} has {rows:,} rows, {asked:,} queries")
 
 
 @main.command()

@@ -18,6 +18,7 @@ from mercore.pipeline.encoders.encoder import Default
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements import recall
+from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table
 
 DEFINITIONS = {
@@ -28,11 +29,13 @@ DEFINITIONS = {
 }
 DRAWING: dict[str, tuple[str, dict[str, int]]] = {  # encoders that draw rows of the store
     "aska": ("aska:atoms={atoms}", {}),
-    "kpca-pq, 8 look-ups": ("kpca-pq", {"operations": 8}),
-    "kpca-pq, as long as aska": ("kpca-pq", {"bytes": 28}),
-    "kpca-pq, E = 64, D = 32": ("kpca-pq:components=64,subquantizers=32", {}),
-    "kpca-pq": ("kpca-pq", {}),
+    "kpca-pq": ("kpca-pq", {"bytes": 28}),
     "klsh": ("klsh", {}),
+}
+OF_BYTES = {
+    8: ("kpca-pq", "map-pq", "map-pq:quantizer=rq", "kpca-lsh"),
+    28: ("aska", "kpca-pq", "map-pq", "kpca-lsh"),
+    64: ("aska", "kpca-pq", "map-pq", "kpca-lsh"),
 }
 RANKINGS: dict[str, dict[str, Any]] = {
     "product": {"norm_power": 0.0},
@@ -42,7 +45,6 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "distance": {"metric": "distance"},
 }
 MANY_ATOMS = 2  # rows per atom, beside the default
-RUN = 256  # neighbouring rows that are of one half
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,29 +61,26 @@ class Setup:
     queries: int
     seeds: int
     slow_seeds: int
-    first: int
     sets: tuple[tuple[str, str, str], ...]
 
     @property
     def data(self) -> recall.Data:
-        """The half of the main data."""
-        return self.halves["main data"]
+        """The main data."""
+        return self.every["main data"]
 
     @cached_property
-    def halves(self) -> dict[str, recall.Data]:
-        """A half of each set by name: every second run of its rows, and every second query."""
+    def every(self) -> dict[str, recall.Data]:
+        """The sets by name."""
         named = [("main data", self.base, self.query_file), *self.sets]
-        return {name: self._half(name, base, queries) for name, base, queries in named}
+        return {name: self._ingested(name, base, queries) for name, base, queries in named}
 
-    def _half(self, name: str, base: str, query_file: str) -> recall.Data:
+    def _ingested(self, name: str, base: str, query_file: str) -> recall.Data:
         folder = self.folder / name.replace(" ", "-")
         folder.mkdir()
-        rows, queries = _every(base), _every(query_file)[self.first :: 2]
-        rows = rows[np.arange(len(rows)) // RUN % 2 == self.first]
-        chosen = np.linspace(0, len(queries) - 1, min(self.queries, len(queries))).astype(int)
-        np.save(folder / "queries.npy", queries[chosen])
-        api.ingest(rows, str(folder / "vectors"))
-        atoms = AskaSpec(n_atoms=Default(self.atoms)).with_defaults_for(*rows.shape).n_atoms
+        np.save(folder / "queries.npy", spread_queries(query_file, self.queries))
+        api.ingest(base, str(folder / "vectors"))
+        shape = open_rows(base).shape
+        atoms = AskaSpec(n_atoms=Default(self.atoms)).with_defaults_for(*shape).n_atoms
         return recall.Data(
             store=str(folder / "vectors"),
             queries=str(folder / "queries.npy"),
@@ -89,11 +88,6 @@ class Setup:
             atoms=int(atoms),
             sparsity=self.sparsity,
         )
-
-
-def _every(path: str) -> np.ndarray[Any, Any]:
-    source = open_rows(path)
-    return source.read(0, source.shape[0])
 
 
 def _definitions(setup: Setup) -> list[Table]:
@@ -131,7 +125,7 @@ def _weights(setup: Setup) -> list[Table]:
 
 def _rankings(setup: Setup) -> list[Table]:
     tables = []
-    for name, data in setup.halves.items():
+    for name, data in setup.every.items():
         rows = [
             {"score": score}
             | {
@@ -152,7 +146,7 @@ def _texmex(found: Mapping[str, float]) -> str:
 def _drawn(setup: Setup) -> list[Table]:
     """Return a table per set: a row per kernel and encoder, recall by groups of queries."""
     tables = []
-    for name, data in setup.halves.items():
+    for name, data in setup.every.items():
         n = data.shape[0]
         counts = sorted({data.atoms, min(setup.atoms, n // MANY_ATOMS)})
         rows = [
@@ -190,36 +184,41 @@ def _groups(found: recall.Drawn, n: int) -> Row:
 
 
 def _operations(setup: Setup) -> list[Table]:
-    fast = _compared(setup, ("aska", "kpca-pq", "kpca-lsh"), setup.seeds, operations=setup.sparsity)
-    slow = _compared(setup, ("kpca-jl",), setup.slow_seeds, operations=setup.sparsity)
-    return _encoder_tables(setup, [*fast, *slow], f"equal operations, N = {setup.sparsity}")
+    data, count = setup.data, setup.sparsity
+    fast = _compared(setup, data, ("aska", "kpca-pq", "kpca-lsh"), setup.seeds, operations=count)
+    slow = _compared(setup, data, ("kpca-jl",), setup.slow_seeds, operations=count)
+    return _encoder_tables([*fast, *slow], f"equal operations, N = {count}, {_size(data)}")
 
 
 def _bytes(setup: Setup) -> list[Table]:
-    found = _compared(setup, ("aska", "kpca-pq", "kpca-lsh"), 1, bytes_per_row=28)
-    return _encoder_tables(setup, found, "at most 28 bytes per row")
-
-
-def _short(setup: Setup) -> list[Table]:
-    found = _compared(setup, ("kpca-pq", "kpca-lsh"), 1, kernels=("chi2",), bytes_per_row=8)
-    return _encoder_tables(setup, found, "at most 8 bytes per row")
+    """Return a table per set and number of bytes, and the curves of the main data at 28 bytes."""
+    tables, drawn = [], list[Table]()
+    for name, data in setup.every.items():
+        for size, encoders in OF_BYTES.items():
+            found = _compared(setup, data, encoders, 1, bytes_per_row=size)
+            title = f"at most {size} bytes per row, {name}: {_size(data)}"
+            table, curves = _encoder_tables(found, title)
+            tables.append(table)
+            if data is setup.data and size == 28:
+                drawn.append(curves)
+    return tables + drawn
 
 
 def _compared(
     setup: Setup,
+    data: recall.Data,
     encoders: Sequence[str],
     seeds: int,
     *,
-    kernels: Sequence[str] | None = None,
     operations: int | None = None,
     bytes_per_row: int | None = None,
 ) -> list[Row]:
     """Return a summary per kernel and encoder; runs are shared with earlier sections."""
-    sizes = {"aska": f"aska:atoms={setup.data.atoms}"}
+    sizes = {"aska": f"aska:atoms={data.atoms}"}
     report = api.compare(
-        setup.data.store,
-        setup.data.queries,
-        kernels=kernels or setup.kernels,
+        data.store,
+        data.queries,
+        kernels=setup.kernels,
         encoders=[sizes.get(name, name) for name in encoders],
         seeds=seeds,
         workers=available_cores(),
@@ -231,7 +230,7 @@ def _compared(
     return list(report["summary"])
 
 
-def _encoder_tables(setup: Setup, found: Sequence[Row], protocol: str) -> list[Table]:
+def _encoder_tables(found: Sequence[Row], title: str) -> list[Table]:
     """Return the table of recall by encoder and kernel, and the curves of the plot."""
     rows: dict[str, Row] = {}
     for entry in found:
@@ -253,7 +252,7 @@ def _encoder_tables(setup: Setup, found: Sequence[Row], protocol: str) -> list[T
     curves = [{key: entry[key] for key in (*keys, *shared)} for entry in found]
     return [
         Table(
-            title=f"R@1 / R@10 / R@100, {protocol}, {_size(setup.data)}",
+            title=f"R@1 / R@10 / R@100, {title}",
             rows=list(rows.values()),
             keys=("encoder",),
         ),
@@ -292,9 +291,9 @@ Recall is the share of true neighbours that a search of codes finds. The true ne
 an exhaustive search by the true kernel. Recall depends on the data, the codes and the seed, and not
 on the processor.
 
-Each set is split in two: every second run of 256 neighbouring rows, and every second query. Defaults
-and advice were chosen on the first half. Figures are of the second, which no choice saw. Tables that
-name 314,615, 30,000 or 18,571 rows are older: of all rows, with the defaults of their commit.
+Each set is split in two by `python -m tests.benchmarks halves`: by photographs, or every second row of
+the clothes, and every second query. Defaults and advice were chosen on half 0. Figures are of half 1,
+which no choice saw; the sections on equal operations and on preprocessing are older, of all rows.
 """,
     sections=[
         Section(
@@ -372,19 +371,11 @@ kernels and ranks.
             title="Encoders at equal bytes",
             text="""
 Every encoder gets its largest code that fits (`mercore compare --bytes B`), whatever work it takes
-to scan. Nothing is reranked.
+to scan. Bourrier et al. report a gap of 0.8 to 0.2 at R = 100 between product quantisation and binary
+codes of 64 bits. One seed; nothing is reranked.
 """,
             measure=_bytes,
             plot=Plot("Recall@R of encoders at equal bytes, one panel per kernel", _draw),
-        ),
-        Section(
-            name="short",
-            title="Codes of 64 bits",
-            text="""
-The shortest codes in use. Bourrier et al. report a gap of 0.8 to 0.2 at R = 100 between product
-quantisation and binary codes of this size.
-""",
-            measure=_short,
         ),
         Section(
             name="preprocessing",

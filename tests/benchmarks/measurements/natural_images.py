@@ -18,24 +18,27 @@ THUMBNAIL, ALIKE = 16, 0.95  # photographs with such a correlation of thumbnails
 def describe_photographs(folder: Path, out: Path, most: int) -> tuple[int, int]:
     """Write ``base.npy`` and ``queries.npy``, float32[n, 384]; return the rows of each.
 
+    ``labels.npy`` has the number of each base row's photograph.
+
     Parameters
     ----------
     folder : with ``.jpg`` files, in folders below too
     most : queries
     """
-    parts: dict[bool, list[NDArray[np.uint8]]] = {False: [], True: []}
-    for number, photograph in enumerate(_distinct(sorted(folder.rglob("*.jpg")))):
-        parts[number % QUERIES == 0] += [_tiles(photograph, side) for side in SIDES]
+    tiles = [
+        np.concatenate([_tiles(photograph, side) for side in SIDES])
+        for photograph in _distinct(sorted(folder.rglob("*.jpg")))
+    ]
+    labels = np.repeat(np.arange(len(tiles)), [len(each) for each in tiles])
+    described = gist(np.concatenate(tiles), workers=2)
+    asked, whole = labels % QUERIES == 0, described.any(axis=1)
+    queries = np.random.default_rng(0).permutation(described[asked & whole])[:most]
+    base = described[~asked & whole]
     out.mkdir(parents=True, exist_ok=True)
-    counts = []
-    for name, tiles in (("base", parts[False]), ("queries", parts[True])):
-        described = gist(np.concatenate(tiles), workers=2)
-        described = described[described.any(axis=1)]
-        if name == "queries":
-            described = np.random.default_rng(0).permutation(described)[:most]
-        np.save(out / f"{name}.npy", described)
-        counts.append(len(described))
-    return counts[0], counts[1]
+    np.save(out / "base.npy", base)
+    np.save(out / "labels.npy", labels[~asked & whole])
+    np.save(out / "queries.npy", queries)
+    return len(base), len(queries)
 
 
 def _distinct(paths: list[Path]) -> Iterator[Image.Image]:
