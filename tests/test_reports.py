@@ -13,6 +13,7 @@ from mercore.jobs import api
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import draw_rows
 from tests.benchmarks.exact import REPORT as EXACT
+from tests.benchmarks.measurements.halves import write_halves
 from tests.benchmarks.measurements.recall import Data, by_drawn_rows
 from tests.benchmarks.recall import REPORT as RECALL
 from tests.benchmarks.reporting.document import Measured, Record, read_record, render, write_report
@@ -264,6 +265,19 @@ def test_an_unknown_section_is_refused() -> None:
 def test_committed_reports_say_what_was_recorded(report: Report[Any], name: str) -> None:
     path = REPORTS / f"{name}.md"
     assert path.read_text() == render(report, read_record(path.with_suffix(".json")), path)
+
+
+def test_halves_share_no_label_and_leave_nothing_out(tmp_path: Path) -> None:
+    rows, queries = np.arange(20.0).reshape(10, 2), np.arange(6.0).reshape(3, 2)
+    labels = np.array([5, 5, 7, 7, 7, 2, 2, 9, 9, 9])
+    for name, values in (("rows", rows), ("queries", queries), ("labels", labels)):
+        np.save(tmp_path / f"{name}.npy", values)
+    paths = [str(tmp_path / f"{name}.npy") for name in ("rows", "queries", "labels")]
+    base, asked, of_rows = paths
+    assert write_halves(base, asked, of_rows, tmp_path / "out") == [(5, 2), (5, 1)]
+    first, second = (np.load(tmp_path / "out" / f"base-{half}.npy") for half in (0, 1))
+    np.testing.assert_array_equal(first, rows[np.isin(labels, [2, 7])])
+    np.testing.assert_array_equal(second, rows[np.isin(labels, [5, 9])])
 
 
 def test_recall_tells_rows_that_are_atoms_from_the_others(tmp_path: Path) -> None:

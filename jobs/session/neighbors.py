@@ -56,7 +56,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         approximate neighbours
     rerank : number of best codes per query that are scored again by the true kernel; by default
         20 per neighbour and at least 100. With codes that prove, ``None`` finds the true
-        neighbours, which takes less time than any reranking
+        neighbours
     radius : distance within which ``radius_neighbors`` finds rows
     path : folder of the stores; by default a temporary folder, which goes with the estimator
     memory : bytes of the stores that stay in memory, or a text such as ``"4GB"``
