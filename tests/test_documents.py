@@ -35,6 +35,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_recalls_in_the_pages_are_those_of_the_report() -> None:
+    triple = re.compile(r"\d\.\d{3} / \d\.\d{3} / \d\.\d{3}")
+    said = {each for page in WRITTEN for each in triple.findall((ROOT / page).read_text())}
+    assert len(said) > 20
+    assert said <= set(triple.findall((ROOT / "notebooks/reports/recall.md").read_text()))
+
+
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 200
