@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
 from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
 from mercore.jobs.face.parameters import (
+    Among,
     Batch,
     CheckAll,
     ChosenTransform,
@@ -49,6 +50,7 @@ from mercore.jobs.face.parameters import (
     Transform,
     TruthFormat,
     Vectors,
+    Without,
     Workers,
     WorkersMemory,
     memory_option,
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from mercore.jobs.resources.execution import Execution
     from mercore.jobs.verbs.encode import BoundChoice
     from mercore.jobs.verbs.inputs import KernelOptions
+    from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
     from mercore.stores.results.hits import Hits as FoundHits
 else:  # types whose modules take long to load
     BoundChoice = FoundHits = Any
@@ -347,6 +350,8 @@ def search(
     relaxed: Annotated[float | None, Param(metavar="P")] = None,
     check_all: CheckAll = False,
     neighbours: Annotated[int | None, Param(metavar="B")] = None,
+    among: Among = None,
+    without: Without = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -409,6 +414,7 @@ def search(
         relaxed=relaxed,
         check_all=check_all,
         neighbours=neighbours,
+        rows=row_choice(among, without),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -441,6 +447,8 @@ def verify(
     linear_map: Map = None,
     bounds: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     k: int | None = None,
+    among: Among = None,
+    without: Without = None,
     hits_format: HitsFormat = None,
     batch: Batch = None,
     check_all: CheckAll = False,
@@ -482,6 +490,7 @@ def verify(
         bounds=plain_path(bounds),
         hits_format=hits_format,
         k=k,
+        rows=row_choice(among, without),
         batch=batch,
         check_all=check_all,
         execution=execution_options(threads, processes, scheduler, memory),
@@ -550,7 +559,7 @@ def evaluate(
     1.0
     """
     from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
-    from mercore.jobs.verbs.labels import LabelOptions
+    from mercore.jobs.verbs.rows.labels import LabelOptions
 
     options = EvaluateOptions(
         hits_format=hits_format,
@@ -774,7 +783,7 @@ def compare(
     """
     from mercore.jobs.comparison.compare import open_compare
     from mercore.jobs.comparison.setup import CompareOptions
-    from mercore.jobs.verbs.labels import LabelOptions
+    from mercore.jobs.verbs.rows.labels import LabelOptions
 
     options = CompareOptions(
         kernels=_names("kernel", kernel, kernels),
@@ -980,6 +989,13 @@ def kernel_options(
     return KernelOptions(
         name=plain_path(name), gamma=gamma, transform=transform, linear_map=plain_path(linear_map)
     )
+
+
+def row_choice(among: "StrPath | RowSet | None", without: "StrPath | RowSet | None") -> "RowChoice":
+    """Return the rows that keywords name."""
+    from mercore.jobs.verbs.rows.choice import RowChoice
+
+    return RowChoice(among=plain_path(among), without=plain_path(without))
 
 
 def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:

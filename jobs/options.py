@@ -16,6 +16,7 @@ from mercore.stores.location.resolve import expand_home
 from mercore.stores.wording import option, setting
 
 Report = dict[str, Any]  # the result of a verb, which can be written as JSON
+RANGE = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")  # ids, as first:last
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Completions: TypeAlias = "list[CompletionItem[str]]"  # no generic class before click 8.5
 
@@ -29,6 +30,10 @@ class StorePath(click.types.StringParamType):
     """The path of a store or file that the verb writes (``written``), reads (``read``) or both."""
 
     name = "path"
+
+    def is_path(self, value: str) -> bool:
+        """Return whether a value is a path."""
+        return True
 
     def __init__(self, *, written: bool, read: bool) -> None:
         self.written, self.read = written, read
@@ -44,6 +49,15 @@ class StorePath(click.types.StringParamType):
         return complete_files(ctx, param, incomplete)
 
 
+class RowsPath(StorePath):
+    """The path of a file of ids or of a mask, or a range of ids."""
+
+    def is_path(self, value: str) -> bool:
+        """Return whether a value is a path."""
+        return not RANGE.fullmatch(value)
+
+
+ROWS = RowsPath(written=False, read=True)
 READ, WRITTEN = StorePath(written=False, read=True), StorePath(written=True, read=False)
 GROWN = StorePath(written=True, read=True)
 

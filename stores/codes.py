@@ -16,6 +16,7 @@ from mercore.stores.spec import from_json
 from mercore.stores.vectors import original_ids
 
 Columns = Mapping[str, NDArray[Any]]
+Room = dict[str, NDArray[Any]]  # for selected rows of each column, which the next part overwrites
 
 KIND = "codes"
 
@@ -61,8 +62,8 @@ class CodeStore(PartBackedStore):
         """Return the number that a part has in the store."""
         return part
 
-    def select(self, part: int, columns: Columns) -> Columns:
-        """Return the selected rows of the columns of a part."""
+    def select(self, part: int, columns: Columns, room: Room) -> Columns:
+        """Return the selected rows of the columns of a part, perhaps in ``room``."""
         return columns
 
 
@@ -99,11 +100,18 @@ class SelectedCodes(CodeStore):
         """Return the number that a part has in the store."""
         return self.codes.stored_part(int(self._selected.stored[part]))
 
-    def select(self, part: int, columns: Columns) -> Columns:
-        """Return the selected rows of the columns of a part."""
-        columns = self.codes.select(int(self._selected.stored[part]), columns)
+    def select(self, part: int, columns: Columns, room: Room) -> Columns:
+        """Return the selected rows of the columns of a part, perhaps in ``room``."""
+        columns = self.codes.select(int(self._selected.stored[part]), columns, {})
         positions = self._selected.positions(part)
-        return {name: select_rows(values, positions) for name, values in columns.items()}
+        if not isinstance(positions, slice):
+            for name, values in columns.items():
+                if name not in room:
+                    rows = self.store.layout.part_rows
+                    room[name] = np.empty((rows, *values.shape[1:]), values.dtype)
+        return {
+            name: select_rows(each, positions, room.get(name)) for name, each in columns.items()
+        }
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:

@@ -7,6 +7,7 @@ go to the lower row, and k rows are found where k rows take part.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ class Selection(ABC):
 
     nbytes: int = 0
     copies: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of selected rows."""
+        return int(np.bitwise_count(self.packed()).sum(dtype=np.int64))
+
+    @property
+    def digest(self) -> str:
+        """The digest of the selected rows: two selections of the same rows have the same."""
+        return blake2b(self.packed().tobytes().rstrip(b"\0"), digest_size=16).hexdigest()
+
+    @abstractmethod
+    def packed(self) -> NDArray[np.uint8]:
+        """Return a bit per row, the lowest of a byte first; rows beyond are not selected."""
 
     @abstractmethod
     def rank(self, rows: Ids) -> Ids:
@@ -50,6 +65,10 @@ class RangeSelection(Selection):
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
+
+    def packed(self) -> NDArray[np.uint8]:
+        """Return a bit per row."""
+        return pack_range(self.start, self.stop, self.stop)
 
     def rank(self, rows: Ids) -> Ids:
         """Return the number of selected rows before each row."""
@@ -89,7 +108,11 @@ class BitSelection(Selection):
         self.nbytes = self._words.nbytes + self._before.nbytes
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[NDArray[np.uint8]]]:
-        return BitSelection, (self._words.view(np.uint8)[:-1],)
+        return BitSelection, (self.packed()[:-1],)
+
+    def packed(self) -> NDArray[np.uint8]:
+        """Return a bit per row."""
+        return self._words.view(np.uint8)
 
     def rank(self, rows: Ids) -> Ids:
         """Return the number of selected rows before each row."""
@@ -131,6 +154,36 @@ class BitSelection(Selection):
         return WORD * len(self._words) - 1
 
 
+def pack_range(start: int, stop: int, count: int) -> NDArray[np.uint8]:
+    """Return a bit for each of ``count`` rows, set for the rows [start, stop)."""
+    bits = np.zeros(-(-count // 8), np.uint8)
+    if start < stop:
+        bits[start // 8 : -(-stop // 8)] = 0xFF
+        bits[start // 8] &= 0xFF << start % 8 & 0xFF
+        bits[(stop - 1) // 8] &= 0xFF >> 7 - (stop - 1) % 8
+    return bits
+
+
+def pack_rows(rows: Ids, count: int) -> NDArray[np.uint8]:
+    """Return a bit for each of ``count`` rows, set for some rows in any order."""
+    bits, rows = np.zeros(-(-count // 8), np.uint8), np.unique(rows)
+    holding, firsts = np.unique(rows // 8, return_index=True)
+    if len(rows):
+        bits[holding] = np.bitwise_or.reduceat(np.uint8(1) << (rows % 8).astype(np.uint8), firsts)
+    return bits
+
+
+def selection_of(bits: NDArray[np.uint8]) -> Selection:
+    """Return the selection of the rows whose bit is set: a range if they follow one another."""
+    count, holding = int(np.bitwise_count(bits).sum(dtype=np.int64)), np.flatnonzero(bits)
+    if not count:
+        return RangeSelection(0, 0)
+    first, last = int(holding[0]), int(holding[-1])
+    start = 8 * first + int(np.unpackbits(bits[first], bitorder="little").argmax())
+    stop = 8 * last + 8 - int(np.unpackbits(bits[last]).argmax())
+    return RangeSelection(start, stop) if stop - start == count else BitSelection(bits)
+
+
 class SelectedParts:
     """The parts of a store that hold selected rows, numbered 0, 1, 2 …, in numbers of a selection.
 
@@ -156,8 +209,15 @@ class SelectedParts:
         return self._selection.positions(first, stop)
 
 
-def select_rows(values: NDArray[Any], positions: Positions) -> NDArray[Any]:
-    """Return the rows of a part at some positions: a view if these are a slice."""
+def select_rows(
+    values: NDArray[Any], positions: Positions, room: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the rows of a part at some positions: a view if these are a slice.
+
+    With ``room`` for them, they are written there: new memory is slow.
+    """
     if isinstance(positions, slice):
         return values[positions]
-    return np.take(values, positions, axis=0)  # many times as fast as an index
+    out = None if room is None else room[: len(positions)]
+    # many times as fast as an index; clipping needs no copy of what is written
+    return np.take(values, positions, axis=0, out=out, mode="raise" if out is None else "clip")

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from mercore.stores.selection import RangeSelection, SelectedParts, Selection, select_rows
 from mercore.stores.vectors import Lookup, State, Vectors, VectorStore
 
+SPARSE = 256  # rows of a part per selected one: with fewer selected ones, blocks are looked up
+
 
 class WrappedVectors(Vectors):
     """Vectors that read their parts from other vectors."""
@@ -53,6 +55,14 @@ class SameVectors(WrappedVectors):
         """Return whether the rows of a part are in memory."""
         return self.vectors.holds(part)
 
+    def reads_whole(self, part: int) -> bool:
+        """Return whether ``read_part`` reads a part whole."""
+        return self.vectors.reads_whole(part)
+
+    def check_part(self, part: int) -> None:
+        """Read a part whole; raise ``IntegrityError`` if a byte differs from the one written."""
+        self.vectors.check_part(part)
+
     def prefers_whole(self, part: int, block_bytes: int) -> bool:
         """Return whether to read a part whole although its blocks take fewer bytes."""
         return self.vectors.prefers_whole(part, block_bytes)
@@ -89,9 +99,23 @@ class SelectedVectors(WrappedVectors):
         return self.selection.numbers_of(self.vectors.rows_with(ids))
 
     def read_part(self, part: int) -> NDArray[Any]:
-        """Return the selected rows of a part."""
-        values = self.vectors.read_part(int(self._selected.stored[part]))
-        return select_rows(values, self._selected.positions(part))
+        """Return the selected rows of a part: from blocks if they are few."""
+        if self.reads_whole(part):
+            values = self.vectors.read_part(int(self._selected.stored[part]))
+            return select_rows(values, self._selected.positions(part))
+        numbers = np.arange(*self.bounds(part))
+        return self.vectors.look_up(self.selection.rows_of(numbers)).read(0)  # of one part
+
+    def reads_whole(self, part: int) -> bool:
+        """Return whether ``read_part`` reads a part whole."""
+        stored, few = int(self._selected.stored[part]), self.bounds(part)
+        first, stop = self.vectors.bounds(stored)
+        sparse = SPARSE * (few[1] - few[0]) < stop - first
+        return not sparse or self.vectors.holds(stored)
+
+    def check_part(self, part: int) -> None:
+        """Read a part whole; raise ``IntegrityError`` if a byte differs from the one written."""
+        self.vectors.check_part(int(self._selected.stored[part]))
 
     def read_soon(self, parts: Iterable[int]) -> None:
         """Ask the system to read parts in the background."""
@@ -105,6 +129,11 @@ class SelectedVectors(WrappedVectors):
     def holds(self, part: int) -> bool:
         """Return whether the rows of a part are in memory."""
         return self.vectors.holds(int(self._selected.stored[part]))
+
+
+def selected_vectors(vectors: Vectors, selection: Selection | None) -> Vectors:
+    """Return the selected rows of vectors, or the vectors as they are if all are selected."""
+    return vectors if selection is None else SelectedVectors(vectors, selection)
 
 
 class EarlierVectors(SelectedVectors):
@@ -127,7 +156,8 @@ class WatchedVectors(SameVectors):
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
         values = self.vectors.read_part(part)
-        self._unread.discard(part)
+        if self.vectors.reads_whole(part):
+            self._unread.discard(part)
         return values
 
     @property

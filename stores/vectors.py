@@ -151,6 +151,14 @@ class Vectors(ABC):
         """Return whether the rows of a part are in memory."""
         return False
 
+    def reads_whole(self, part: int) -> bool:
+        """Return whether ``read_part`` reads a part whole, and so checks all of its bytes."""
+        return True
+
+    def check_part(self, part: int) -> None:
+        """Read a part whole; raise ``IntegrityError`` if a byte differs from the one written."""
+        self.read_part(part)
+
     def prefers_whole(self, part: int, block_bytes: int) -> bool:
         """Return whether to read a part whole although its blocks take fewer bytes.
 

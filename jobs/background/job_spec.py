@@ -103,8 +103,8 @@ def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]
         for name, kind in kinds.items()
         if isinstance(kind, StorePath) and (kind.written if written else kind.read)
     }
-    given = (options[name] for name in named if options.get(name) is not None)
-    return [str(path) for value in given for path in _listed(value)]
+    given = ((named[name], options[name]) for name in named if options.get(name) is not None)
+    return [str(each) for kind, value in given for each in _listed(value) if kind.is_path(each)]
 
 
 def _listed(value: Any) -> Sequence[Any]:  # noqa: ANN401
@@ -208,7 +208,8 @@ def _whole(kind: object, value: Any, folder: Path) -> Any:  # noqa: ANN401
     """Return the value of an option with absolute paths."""
     if isinstance(value, tuple):
         return [_whole(kind, one, folder) for one in value]
-    if isinstance(kind, StorePath) or (isinstance(kind, KernelName) and names_file(value)):
+    path = isinstance(kind, StorePath) and kind.is_path(value)
+    if path or (isinstance(kind, KernelName) and names_file(value)):
         return whole_path(value, folder)
     return value
 

@@ -13,7 +13,7 @@ from mercore.jobs.comparison.candidates import parse_kernels
 from mercore.jobs.options import Report, check_whole, parse_ranks, parse_reranks, refuse_unused
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
-from mercore.jobs.verbs.labels import LabelOptions
+from mercore.jobs.verbs.rows.labels import LabelOptions
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.measures.checks import DEFAULT_RANKS
 from mercore.pipeline.measures.recognition import Classifier

@@ -10,6 +10,7 @@ from mercore.jobs.options import (
     GROWN,
     KERNEL_BLOCK,
     READ,
+    ROWS,
     SCALE,
     WRITTEN,
     ByteCount,
@@ -19,11 +20,12 @@ from mercore.jobs.options import (
 from mercore.pipeline.kernels import KINDS
 
 if TYPE_CHECKING:
+    from mercore.jobs.verbs.rows.choice import RowSet
     from mercore.stores.formats import Sliced
     from mercore.stores.formats.labels import AnyLabels
     from mercore.stores.results.hits import AnyHits
 else:  # types of values in memory, whose modules take long to load
-    Sliced = AnyLabels = AnyHits = Any
+    Sliced = AnyLabels = AnyHits = RowSet = Any
 
 StrPath = str | Path
 Rows = StrPath | Sliced
@@ -172,6 +174,18 @@ Hits = Annotated[
 Ranks = Annotated[
     str | Iterable[int] | None,
     Param("Ranks to report, such as 1,10. By default 1,10,100,1000, as far as there are ranks."),
+]
+SET_OF_ROWS = (
+    "A range of ids such as 0:1000, or a file of ids or of a mask with one truth value per id: a "
+    ".npy, or FILE.parquet::COLUMN; or such an array."
+)
+Among = Annotated[
+    StrPath | RowSet | None,
+    Param(f"Look among these rows alone. {SET_OF_ROWS}", type=ROWS, metavar="ROWS"),
+]
+Without = Annotated[
+    StrPath | RowSet | None,
+    Param(f"Leave these rows out. {SET_OF_ROWS}", type=ROWS, metavar="ROWS"),
 ]
 LabelRows = Path | AnyLabels
 QueryLabels = Annotated[

@@ -11,13 +11,20 @@ import psutil
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from mercore.jobs.api import execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.api import (
+    execution_options,
+    file_path,
+    kernel_options,
+    plain_path,
+    row_choice,
+)
 from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import check_bounds
 from mercore.jobs.verbs.inputs import KernelOptions
+from mercore.jobs.verbs.rows.choice import RowSet
 from mercore.jobs.verbs.search_task import (
     DEFAULT_K,
     SearchOptions,
@@ -38,6 +45,7 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.stores.codes import SelectedCodes
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
@@ -46,8 +54,8 @@ from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_stored
-from mercore.stores.vector_views import VectorCache, store_of
-from mercore.stores.vectors import Vectors
+from mercore.stores.selection import Selection
+from mercore.stores.vector_views import VectorCache, selected_vectors, store_of
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
 
@@ -93,6 +101,8 @@ class OpenStore:
         k: int | None = None,
         rerank: int | None = None,
         exact: bool = False,
+        among: StrPath | RowSet | None = None,
+        without: StrPath | RowSet | None = None,
     ) -> Hits:
         """Return the k nearest rows of each query.
 
@@ -105,6 +115,8 @@ class OpenStore:
         rerank : number of best codes that are scored again by the true kernel
         exact : whether to find the true neighbours; the store holds vectors, bounds, or codes of
             ``kpca-pq``, ``map-pq``, ``pca-pq`` or ``pq``
+        among, without : the rows that take part, as of ``mercore.search``; parts in memory serve
+            every selection
 
         Raises
         ------
@@ -112,13 +124,17 @@ class OpenStore:
             If an option or the queries do not fit the store, or a byte that was read is wrong.
         """
         check_whole(k=k, rerank=rerank)
+        store = self._opened.codes or self._opened.vectors
+        assert store is not None
+        selection = row_choice(among, without).selection(store)
+        rows = self.rows if selection is None else selection.count
         settings = SearchSettings(
-            k=min(DEFAULT_K, self.rows) if k is None else k,
+            k=min(DEFAULT_K, rows) if k is None else k,
             rerank=rerank,
             threads=self._threads,
             custom=self._opened.custom,
         )
-        settings.check(self.rows)
+        settings.check(rows)
         if rerank is not None and (exact or self._opened.codes is None):
             raise InputError(
                 f"rerank has no use here: scores of {self.where} are true already. Fix: leave "
@@ -128,7 +144,8 @@ class OpenStore:
             asked = self._opened.open_queries(queries)
         check_queries(asked, self.kernel, self.dims, self.where)
         with self._libraries.limit(limits=1):
-            return self._prove(asked, settings) if exact else self._scan(asked, settings)
+            search = self._prove if exact else self._scan
+            return search(asked, settings, selection)
 
     def prefetch(self) -> int:
         """Read codes, then vectors, into the memory that the limit allows; return the bytes held.
@@ -171,7 +188,7 @@ class OpenStore:
 
     def close(self) -> None:
         """Free the memory of the parts; a later search reads them again."""
-        for name in ("_codes", "_vectors", "_scanning", "_reranking", "_exact"):
+        for name in ("_codes", "_vectors", "_exact_vectors"):
             self.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
@@ -193,26 +210,41 @@ class OpenStore:
         what = "vectors" if codes is None else f"codes of {codes.spec.encoder['name']}"
         return f"<mercore.open({self.where!r}): {self.rows:,} rows of {self.dims}, {what}>"
 
-    def _scan(self, queries: Source, settings: SearchSettings) -> Hits:
+    def _scan(self, queries: Source, settings: SearchSettings, selection: Selection | None) -> Hits:
         """Search codes, or every vector."""
-        codes, vectors = self._opened.codes, self._opened.vectors
-        if codes is None:
-            assert vectors is not None
-            settings = replace(settings, executor=self._scanning)
-            return search_vector_store(vectors, self._opened.kernel, queries, settings)
-        executor = self._scanning if settings.rerank is None else self._reranking
-        return search_code_store(codes, queries, replace(settings, executor=executor))
+        kernel, codes = self._opened.kernel, self._selected_codes(selection)
+        scored = codes is None or settings.rerank is not None
+        vectors = selected_vectors(self._vectors, selection) if scored else None
+        executor = ThreadExecutor(
+            kernel=kernel, threads=self._threads, vectors=vectors, codes=codes
+        )
+        settings = replace(settings, executor=executor)
+        if codes is not None:
+            return search_code_store(codes.store, queries, settings)
+        assert vectors is not None
+        return search_vector_store(vectors, kernel, queries, settings)
 
-    def _prove(self, queries: Source, settings: SearchSettings) -> Hits:
+    def _prove(
+        self, queries: Source, settings: SearchSettings, selection: Selection | None
+    ) -> Hits:
         """Search for the true neighbours."""
         if self._opened.codes is not None:
             check_bounds(self._opened.codes)
-        kernel, exact = self._opened.kernel, self._exact
+        kernel, vectors = self._opened.kernel, selected_vectors(self._exact_vectors, selection)
+        scorer = ExactScorer(vectors=vectors, kernel=kernel.ranking, threads=self._threads)
+        exact = ExactSearch(scorer=scorer, bounds=self._selected_codes(selection))
         answers = concatenate_answers(
             [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )
         scores = kernel.shown(kernel.from_ranking(answers.scores))
-        return Hits(scores=scores, ids=self._vectors.ids_of(answers.ids))
+        return Hits(scores=scores, ids=vectors.ids_of(answers.ids))
+
+    def _selected_codes(self, selection: Selection | None) -> OpenCodes | None:
+        """Return the codes of the rows that take part, which share the cache of all."""
+        codes = self._codes
+        if codes is None or selection is None:
+            return codes
+        return replace(codes, store=SelectedCodes(codes.store, selection), checked=set())
 
     @cached_property
     def _libraries(self) -> ThreadpoolController:
@@ -251,27 +283,11 @@ class OpenStore:
         return VectorCache(vectors, left)
 
     @cached_property
-    def _scanning(self) -> ThreadExecutor:
-        vectors = self._vectors if self._codes is None else None
-        return self._executor(vectors)
-
-    @cached_property
-    def _reranking(self) -> ThreadExecutor:
-        return self._executor(self._vectors)
-
-    @cached_property
-    def _exact(self) -> ExactSearch:
-        if self._opened.codes is not None:  # refuses vectors that have grown since
+    def _exact_vectors(self) -> VectorCache:
+        """The vectors of an exact search, which refuses those that have grown since."""
+        if self._opened.codes is not None:
             open_source_vectors(self._opened.codes, self._moved, exact=True)
-        scorer = ExactScorer(
-            vectors=self._vectors, kernel=self._opened.kernel.ranking, threads=self._threads
-        )
-        return ExactSearch(scorer=scorer, bounds=self._codes)
-
-    def _executor(self, vectors: Vectors | None) -> ThreadExecutor:
-        return ThreadExecutor(
-            kernel=self._opened.kernel, threads=self._threads, vectors=vectors, codes=self._codes
-        )
+        return self._vectors
 
 
 def open(  # noqa: A001 - users call it as mercore.open

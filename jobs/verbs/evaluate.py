@@ -7,8 +7,8 @@ import numpy as np
 
 from mercore.jobs.options import Report, check_whole, parse_counts, parse_ranks, refuse_unused
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
-from mercore.jobs.verbs.labels import LabelOptions
 from mercore.jobs.verbs.rescoring import Rescoring, open_near_pairs, open_rescoring
+from mercore.jobs.verbs.rows.labels import LabelOptions
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures import recall as definitions
 from mercore.pipeline.measures.checks import checked_pair

@@ -86,6 +86,8 @@ class ExactTask(SearchTask):
     @cached_property
     def about(self) -> Report:
         """The inputs of the answers, which a certificate states."""
+        selection = self.vectors.selection
+        rows = {"rows": self.vectors.rows, "digest": selection.digest} if selection else None
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
@@ -96,7 +98,7 @@ class ExactTask(SearchTask):
             "bounds": self.codes.store.header.spec_digest if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
             "k": self.settings.k,
-        }
+        } | ({"selected": rows} if rows else {})
 
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""

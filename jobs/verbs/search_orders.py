@@ -107,7 +107,7 @@ def open_order_search(
     )
     refuse_unused(f"{store} has its kernel already", linear_map=options.kernel.linear_map)
     custom = custom_kernel_of(orders, options.kernel.name)
-    vectors = open_source_vectors(orders, options.vectors)
+    vectors = options.rows.select_vectors(open_source_vectors(orders, options.vectors))
     each = orders.orders * 2 * (1 + (options.neighbours or 0))
     batch = options.batch or min(BATCH, max(1, CANDIDATES // each))
     kernel = kernel_from_spec(orders.spec.kernel, custom)

@@ -14,6 +14,7 @@ from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
+from mercore.jobs.verbs.rows.choice import RowChoice
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
@@ -27,7 +28,7 @@ from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
-from mercore.stores.vector_views import EarlierVectors, store_of
+from mercore.stores.vector_views import EarlierVectors, selected_vectors, store_of
 from mercore.stores.vectors import Vectors, VectorStore
 from mercore.stores.wording import option, setting
 
@@ -46,6 +47,7 @@ class SearchOptions(VerbOptions):
     relaxed: float | None = None
     check_all: bool = False
     neighbours: int | None = None
+    rows: RowChoice = RowChoice()  # noqa: RUF009 - it is frozen
     vectors: str | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
     batch: int | None = None
@@ -98,7 +100,8 @@ class SearchOptions(VerbOptions):
         """Return k; print a default that is less than usual."""
         if self.k is not None:
             return int(self.k)
-        limits = {"the store has no more rows": rows}
+        chosen = self.rows != RowChoice()
+        limits = {"no more rows take part" if chosen else "the store has no more rows": rows}
         if self.rerank is not None:
             limits[f"{option('rerank')} scores no more"] = max(1, int(self.rerank))
         why, most = min(limits.items(), key=lambda limit: limit[1])
@@ -152,7 +155,7 @@ def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> 
         refuse_unused(f"{store} has its kernel already", linear_map=kernel.linear_map)
         of_codes = kernel_from_spec(codes.spec.kernel, custom)
         kernel.check_same(of_codes, store)
-        return Opened(codes, None, of_codes, custom, map_of(codes))
+        return Opened(options.rows.select_codes(codes), None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     linear_map = kernel.open_map()
     rows = stored if isinstance(stored, VectorStore) else open_vectors(store)
@@ -164,7 +167,7 @@ def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> 
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
-    return Opened(None, vectors, opened, None, linear_map)
+    return Opened(None, options.rows.select_vectors(vectors), opened, None, linear_map)
 
 
 def open_source_vectors(
@@ -172,8 +175,9 @@ def open_source_vectors(
 ) -> Vectors:
     """Return the vectors of codes or of sorted orders, from ``moved`` or where they are found.
 
-    Their rows are mapped if those of the codes were. If rows were appended since, they are those
-    that the codes encode; an ``exact`` search refuses this.
+    Their rows are mapped if those of the codes were, and selected as those of the codes are. If
+    rows were appended since, they are those that the codes encode; an ``exact`` search refuses
+    this.
     """
     paths = codes.source_paths if moved is None else [moved]
     errors: list[MercoreError] = []
@@ -183,7 +187,8 @@ def open_source_vectors(
         except MercoreError as error:  # another path may hold the right ones
             errors.append(error)
         else:
-            return vectors
+            selection = codes.selection if isinstance(codes, CodeStore) else None
+            return selected_vectors(vectors, selection)
     found = next((each for each in errors if not isinstance(each, NotFoundError)), errors[0])
     if isinstance(found, NotFoundError):
         raise NotFoundError(
@@ -212,14 +217,15 @@ def print_growth(codes: CodeStore) -> None:
     """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
     with suppress(MercoreError):
         layout = open_header(codes.source_path).layout
-        if codes.rows in {state["rows"] for state in layout.grown_from}:
+        if codes.store.layout.rows in {state["rows"] for state in layout.grown_from}:
             grown = _grown(codes.source_path, layout.rows, codes)
             echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
     """Return the sentence about vectors that have grown since codes were made of them."""
-    return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {codes.rows:,}:"
+    made = codes.store.layout.rows if isinstance(codes, CodeStore) else codes.rows
+    return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {made:,}:"
 
 
 def _renewal(codes: CodeStore | OrderStore) -> str:

@@ -14,6 +14,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import ExactTask, check_bounds, fit_exact
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
+from mercore.jobs.verbs.rows.choice import RowChoice
 from mercore.jobs.verbs.search_task import batch_size
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
@@ -40,6 +41,7 @@ class VerifyOptions(VerbOptions):
     bounds: str | None = None
     hits_format: str | None = None
     k: int | None = None
+    rows: RowChoice = RowChoice()  # noqa: RUF009 - it is frozen
     batch: int | None = None
     check_all: bool = False
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
@@ -138,6 +140,9 @@ def open_verify(
     kernel = options.kernel.open(rows)
     check_domain(rows, kernel)
     codes = _bounds(options.bounds, rows, kernel)
+    if codes is not None:
+        codes = options.rows.select_codes(codes)
+    rows = options.rows.select_vectors(rows)
     source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):
         queries_claimed = counted(len(claimed.ids), "query", "queries")

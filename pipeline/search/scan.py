@@ -18,7 +18,7 @@ from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
 from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import LONGEST_SORTED
-from mercore.stores.codes import CodeStore
+from mercore.stores.codes import CodeStore, Room
 from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 FIRST_PARTS = 16  # the sample is taken from at least 16 parts, and from at least one part in 16
@@ -164,29 +164,33 @@ def read_parts(
 ) -> Iterator[tuple[int, Mapping[str, NDArray[Any]]]]:
     """Yield parts and their columns, for one thread; columns are overwritten after the next part.
 
-    Columns hold the selected rows, in the cache too. Parts that are not cached are read, checked,
-    and offered to the cache, with all columns: the next search may need others.
+    Columns hold the selected rows; the cache holds all rows of a part, for any selection. Parts
+    that are not cached are read, checked, and offered to the cache, with all columns: the next
+    search may need others.
     """
+    store, room = codes.store, Room()
     if codes.cache.cache_bytes:
-        names = codes.store.store.layout.column_names
-    if len(codes.cache) == codes.store.parts:
-        yield from codes.cache.items(parts)
+        names = store.store.layout.column_names
+    if len(codes.cache) == store.store.layout.parts:
+        for part in parts:
+            yield part, store.select(part, codes.cache.held(store.stored_part(part)), room)
         return
     idle = codes.idle.setdefault(tuple(names), [])
     readers = [_reader(codes, names, idle) for _ in range(2)]
 
     def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
-        cached = codes.cache.get(part)
+        stored = store.stored_part(part)
+        cached = codes.cache.get(stored)
         if cached is not None:
             return cached
-        stored = readers[slot].read(codes.store.stored_part(part))
-        columns = codes.encoder.unpacked(codes.store.select(part, stored))
+        columns = codes.encoder.unpacked(readers[slot].read(stored))
         codes.checked.add(part)
-        codes.cache.offer(part, columns)
+        codes.cache.offer(stored, columns)
         return columns
 
     try:
-        yield from read_ahead(parts, read)
+        for part, columns in read_ahead(parts, read):  # reading takes longer than selecting
+            yield part, store.select(part, columns, room)
     finally:
         idle.extend(readers)
 

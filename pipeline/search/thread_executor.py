@@ -91,7 +91,7 @@ class ThreadExecutor:
         """
         for part in vectors:
             assert self.vectors is not None
-            self.vectors.read_part(part)
+            self.vectors.check_part(part)
         if self.codes is not None:
             self.codes.check(codes)
 

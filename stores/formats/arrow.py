@@ -205,6 +205,37 @@ def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - of pyarrow, pandas o
     return ArrowSource(TABLE, [TABLE], None, lambda _: pieces)
 
 
+def read_column(path: str, column: str | None) -> NDArray[Any]:
+    """Return a column of numbers of a Parquet or Arrow file; without a name, its only column.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged, or the column does not exist or lacks a number.
+    NotFoundError, StorageError
+        If the file does not exist, or cannot be read.
+    """
+    file = _opened(path)
+    names = file.schema.names if column is None else [column]
+    if len(_fields_of(file, names, path)) != 1:
+        raise FormatError(
+            f"{path}: columns {_shown(list(file.schema))}, expected one. Fix: name it, as "
+            f"{path}::COLUMN."
+        )
+    with damage_refused(path, "the column cannot be decoded"):
+        batches = [
+            each for number in range(len(file.counts())) for each in file.batches(number, names)
+        ]
+        for batch in batches:
+            batch.validate(full=True)
+    firsts = np.cumsum([0, *(batch.num_rows for batch in batches)]).tolist()
+    pieces = zip(batches, firsts, strict=False)
+    return np.concatenate(
+        [np.empty(0, np.int64)] * (not batches)
+        + [_plain(batch.column(0), path, first) for batch, first in pieces]
+    )
+
+
 def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
     """Return rows as a table of Arrow; NaN stays NaN."""
     if hasattr(rows, "iloc") and len(rows.shape) > 1:

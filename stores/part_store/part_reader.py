@@ -1,7 +1,7 @@
 """Reading parts of a store, one after another into reused buffers, or into a cache."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,11 +68,10 @@ class PartCache:
         self.hits += columns is not None
         return columns
 
-    def items(self, parts: Iterable[int]) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """Yield parts that are cached, and their columns."""
-        for part in parts:
-            self.hits += 1
-            yield part, self._parts[part]
+    def held(self, part: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of a part that is cached."""
+        self.hits += 1
+        return self._parts[part]
 
     def offer(self, part: int, columns: Mapping[str, NDArray[Any]]) -> None:
         """Copy the columns of a part into the cache if it has space left."""

@@ -2,8 +2,9 @@
 
 Usage
 -----
-    python check_certificate.py VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz
+    python check_certificate.py VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz [IDS.npy]
 
+IDS.npy are the ids of the rows that took part, int64, of a search among some rows.
 QUERIES is a file .npy, .bvecs .fvecs .ivecs (TEXMEX) or .u8bin .i8bin .fbin .ibin (big-ann).
 The exit code is 0 if all is proved, 1 if not; one line names the first fault of each query.
 
@@ -13,7 +14,8 @@ It computes the true score of every (query, row) in float64, and from these alon
 
 - the certificate is about these rows (CRC-32C of each chunk, BLAKE2b of these);
 - the ids of a query are distinct rows, and their scores are true, descending, and end at ``kth``;
-- no row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
+- the rows that took part are those of IDS, or all;
+- no such row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
 - ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores.
 
 What it does not prove
@@ -335,14 +337,28 @@ def answers_of(
     return [{key: values[q] for key, values in arrays.items()} for q in range(nq)]
 
 
+def among(vectors: Vectors, ids: Path | None, selected: Mapping[str, Any] | None) -> Vectors:
+    """Return the rows that took part, which must be those that the certificate names."""
+    if (ids is None) != (selected is None):
+        refuse("the certificate is of all rows" if ids else "it is of some rows: name IDS.npy")
+    if ids is None or selected is None:
+        return vectors
+    part = np.isin(vectors.ids, np.load(ids))
+    bits = np.packbits(part, bitorder="little").tobytes().rstrip(b"\0")
+    if selected["digest"] != blake2b(bits, digest_size=16).hexdigest():
+        refuse("other rows took part than those of IDS")
+    return Vectors(vectors.rows[part], vectors.ids[part], vectors.digest)
+
+
 def main(words: Sequence[str]) -> int:
-    """Check the four files, print the verdict, and return the exit code."""
-    if len(words) != 4:
-        refuse("expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz")
-    folder, asked, found, said = map(Path, words)
+    """Check the files, print the verdict, and return the exit code."""
+    if len(words) not in (4, 5):
+        refuse("expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz [IDS.npy]")
+    folder, asked, found, said, *ids = map(Path, words)
     vectors, hits, certificate = read_vectors(folder), read_npz(found), read_npz(said)
     queries = read_queries(asked, vectors.rows.shape[1])
     about = json.loads(str(certificate["about"]))
+    vectors = among(vectors, ids[0] if ids else None, about.get("selected"))
     score = score_of(about["kernel"])
     of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
     faults = []

@@ -90,6 +90,14 @@ def test_what_a_job_writes_and_reads() -> None:
     assert written_by(export, exported) == ["/i", "/p"]
 
 
+def test_a_set_of_rows_is_a_range_or_a_path() -> None:
+    for given, kept, read in [("0:1000", "0:1000", []), ("ids.npy", "/data/ids.npy", ["ids.npy"])]:
+        options = options_of(search, "codes", "queries", "--among", given)
+        assert options["among"] == kept
+        files = sources_of(search, options)
+        assert [Path(path).name for path in files] == ["codes", "queries", *read]
+
+
 def test_a_path_has_one_spelling(tmp_path: Path) -> None:
     folder = tmp_path / "real"
     folder.mkdir()

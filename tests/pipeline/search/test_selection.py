@@ -308,3 +308,31 @@ def test_a_selection_of_selected_rows_and_a_cache_of_them(made: Made) -> None:
         read = np.concatenate([each.read_part(part) for part in range(each.parts)])
         np.testing.assert_array_equal(read, made.rows[rows])
         np.testing.assert_array_equal(each.ids_of(np.arange(each.rows)), made.ids[rows])
+
+
+@loop_over("through_cache", [False, True])
+def test_few_rows_are_read_by_blocks_and_checked_whole(through_cache: bool, tmp_path: Path) -> None:
+    rows = np.arange(3 * 8192 * 32, dtype=np.float32).reshape(-1, 32)
+    vectors = make_vectors(tmp_path / str(through_cache), rows, part_rows=8192)
+    few = np.array([5, 8000, 9000, 9001])  # of two parts
+    mask = np.isin(np.arange(len(rows)), few) | (np.arange(len(rows)) >= 2 * 8192)
+    selected = SelectedVectors(
+        VectorCache(vectors, 1 << 21) if through_cache else vectors, bits(mask).selection
+    )
+    watched = WatchedVectors(selected)
+    before = vectors.store.reads.bytes
+    read = np.concatenate([watched.read_part(part) for part in range(2)])
+    np.testing.assert_array_equal(read, rows[few])
+    assert vectors.store.reads.bytes - before <= 3 << 14
+    assert watched.unread == [0, 1, 2]
+    watched.read_part(2)
+    assert watched.unread == [0, 1]
+
+    chunk = next(Path(vectors.where).glob("vectors/c/0/*"))
+    chunk.write_bytes(chunk.read_bytes()[:-9] + bytes(9))
+    np.testing.assert_array_equal(watched.read_part(0), rows[few[:2]])
+    with pytest.raises(IntegrityError):
+        watched.check_part(0)
+    chunk.write_bytes(bytes(1 << 14) + chunk.read_bytes()[1 << 14 :])
+    with pytest.raises(IntegrityError):
+        watched.read_part(0)

@@ -1,0 +1,1 @@
+"""Options about rows: which of them take part, and their labels."""
