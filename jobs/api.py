@@ -405,7 +405,7 @@ def search(
     ((5, 3), (5, 3))
     """
     from mercore.jobs.verbs.search import open_search
-    from mercore.jobs.verbs.search_task import SearchOptions
+    from mercore.jobs.verbs.searches.task import SearchOptions
 
     options = SearchOptions(
         k=k,

@@ -34,7 +34,7 @@ from mercore.jobs.verbs.encode import EncodeOptions, EncodeTask, open_encode
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.jobs.verbs.inputs import KernelOptions, exclusive
 from mercore.jobs.verbs.search import open_search
-from mercore.jobs.verbs.search_task import SearchOptions
+from mercore.jobs.verbs.searches.task import SearchOptions
 from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations

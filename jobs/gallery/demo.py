@@ -32,7 +32,7 @@ from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.search import open_search
-from mercore.jobs.verbs.search_task import SearchOptions
+from mercore.jobs.verbs.searches.task import SearchOptions
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist

@@ -14,9 +14,9 @@ from mercore.jobs.planning.samples import first_parts, first_rows
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
-from mercore.jobs.verbs.exact import ExactTask
-from mercore.jobs.verbs.search_orders import OrderTask
-from mercore.jobs.verbs.search_task import SearchTask
+from mercore.jobs.verbs.searches.exact import ExactTask
+from mercore.jobs.verbs.searches.orders import OrderTask
+from mercore.jobs.verbs.searches.task import SearchTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import answer

@@ -22,10 +22,10 @@ from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.verbs.exact import check_bounds
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.rows.choice import RowSet
-from mercore.jobs.verbs.search_task import (
+from mercore.jobs.verbs.searches.exact import check_bounds
+from mercore.jobs.verbs.searches.task import (
     DEFAULT_K,
     SearchOptions,
     open_searched,

@@ -9,10 +9,10 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import search_bytes
-from mercore.jobs.verbs.exact import open_exact
 from mercore.jobs.verbs.inputs import executor_for
-from mercore.jobs.verbs.search_orders import open_order_search
-from mercore.jobs.verbs.search_task import (
+from mercore.jobs.verbs.searches.exact import open_exact
+from mercore.jobs.verbs.searches.orders import open_order_search
+from mercore.jobs.verbs.searches.task import (
     SearchOptions,
     SearchTask,
     open_searched,

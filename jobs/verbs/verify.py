@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.options import Report, check_whole
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.verbs.exact import ExactTask, check_bounds, fit_exact
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.rows.choice import RowChoice
-from mercore.jobs.verbs.search_task import batch_size
+from mercore.jobs.verbs.searches.exact import ExactTask, check_bounds, fit_exact
+from mercore.jobs.verbs.searches.task import batch_size
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.linear_map import mapped_source, mapped_vectors

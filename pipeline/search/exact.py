@@ -85,7 +85,7 @@ class ExactSearch:
         worker = self.executor.single_worker()
         if worker is not None:
             return worker.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
-        if self.bounds is None or 2 * k >= self.scorer.vectors.rows or not self._pays(queries, k):
+        if self.bounds is None or 2 * k >= self.scorer.vectors.rows or not self.pays(queries, k):
             return self._of_every_row(queries, k)
         bounded = Bounded(
             self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k
@@ -99,7 +99,7 @@ class ExactSearch:
         bounded.scan()
         return self._completed(bounded, again=True)
 
-    def _pays(self, queries: NDArray[Any], k: int) -> bool:
+    def pays(self, queries: NDArray[Any], k: int) -> bool:
         """Return whether bounds are expected to be faster than every row.
 
         Of a small store, this is not asked: either way is fast.

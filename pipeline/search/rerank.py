@@ -27,10 +27,10 @@ class Threshold(NamedTuple):
 
     A pair must reach ``least[query]``, and be able to be in, or tie with, the query's top k.
 
-    The top k is that of the pairs at hand; ``least`` is float32[nq].
+    The top k is that of the pairs at hand, None for all of them; ``least`` is float32[nq].
     """
 
-    k: int
+    k: int | None
     least: Float32
 
 
@@ -200,13 +200,13 @@ def _reaching(
             scores[step] = prefilter.scores(values, (rows[step], queries[step]))
 
     over_parts(list(range(-(-len(rows) // PAIRS))), threads, work)
-    top_k, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
-    top_k.insert(queries[known], rows[known], scores[known])
     least = threshold.least.astype(np.float64)
-    limits = np.maximum(
-        least - prefilter.error_at(least),
-        top_k.kth - float32_slack(prepared, values.shape[1], top_k.kth),
-    )
+    limits = least - prefilter.error_at(least)
+    if threshold.k is not None:
+        top_k, known = TopK(len(least), threshold.k, np.float64), ~np.isnan(scores)
+        top_k.insert(queries[known], rows[known], scores[known])
+        kth = top_k.kth
+        limits = np.maximum(limits, kth - float32_slack(prepared, values.shape[1], kth))
     return np.asarray(~(scores < limits[queries]))  # NaN, an unknown score, stays
 
 

@@ -315,7 +315,7 @@ def test_ids_beyond_int32_are_refused_before_work(
         "mercore.stores.results.hits.MAX_INT32", ROWS - 2
     )  # as if the last row were number 2³¹
     monkeypatch.setattr(
-        "mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched")
+        "mercore.jobs.verbs.searches.exact.prove", lambda job, out: pytest.fail("it searched")
     )
     out = tmp_path / f"gt{suffix}"
     outcome = invoke(f"search {folder}/kpca-bound {folder}/queries.npy --exact --out {out}")

@@ -63,7 +63,7 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mercore.jobs.verbs.search_task.write_hits", interrupt)
+        patch.setattr("mercore.jobs.verbs.searches.task.write_hits", interrupt)
         return invoke(*search(folder, out))
 
 

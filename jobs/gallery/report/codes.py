@@ -40,7 +40,7 @@ from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fitted, search_bytes
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.jobs.verbs.inputs import KernelOptions, VerbTask
-from mercore.jobs.verbs.search_task import open_source_vectors
+from mercore.jobs.verbs.searches.task import open_source_vectors
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source

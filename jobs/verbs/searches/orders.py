@@ -12,7 +12,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import order_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
-from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_source_vectors
+from mercore.jobs.verbs.searches.task import SearchOptions, SearchTask, open_source_vectors
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source

@@ -17,7 +17,7 @@ from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
 from mercore.jobs.verbs.inputs import exclusive, executor_for
-from mercore.jobs.verbs.search_task import (
+from mercore.jobs.verbs.searches.task import (
     Opened,
     SearchOptions,
     SearchTask,

@@ -1,0 +1,231 @@
+"""Range search: every row whose true score reaches a threshold, by bounds or from every row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.arrays import Float32, Float64, float32_below
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.scanner import joined, select_pairs
+from mercore.pipeline.search.bounded import MANY_FAILING, windows
+from mercore.pipeline.search.collect import PairBudget, too_many
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.executor import QueryBatch
+from mercore.pipeline.search.rerank import Threshold
+from mercore.stores.errors import InputError
+from mercore.stores.wording import option
+
+Ids = NDArray[np.int64]
+PAIR_BYTES = 64  # of a pair that is kept, sorted and written
+STEPS = 64  # of a bisection of all float64
+BELOW = 1e-12  # share of a score by which functions of it may fail to ascend
+
+
+class Reaching:
+    """The pairs (query, row) whose score reaches a threshold, of at most ``max_pairs``.
+
+    It is a ``Collector``. ``scored`` int64[nq] counts the pairs that were inserted.
+    """
+
+    def __init__(self, nq: int, threshold: float, max_pairs: int) -> None:
+        self.nq, self.threshold, self.max_pairs = nq, threshold, max_pairs
+        self._lists: list[tuple[Ids, Ids, Float64]] = []
+        self.count = 0
+
+    def least(self, scores: Float32, error: float | Float64) -> Float64:
+        """Return the approximate score below which no pair reaches: see ``Collector``."""
+        return np.full(self.nq, self.threshold) - error
+
+    def insert(self, queries: Ids, rows: Ids, scores: NDArray[np.floating[Any]]) -> None:
+        """Keep the pairs that reach.
+
+        Raises
+        ------
+        InputError
+            If they are too many for the memory.
+        """
+        kept = scores >= self.threshold
+        self._lists.append((queries[kept], rows[kept], scores[kept].astype(np.float64)))
+        self.count += int(kept.sum())
+        check_count(self.count, self.max_pairs)
+
+    @classmethod
+    def merge(cls, collectors: Sequence[Self]) -> Self:
+        """Merge collectors of disjoint rows into one."""
+        first = collectors[0]
+        merged = cls(first.nq, first.threshold, first.max_pairs)
+        for each in collectors:
+            merged._lists += each._lists
+            merged.count += each.count
+        check_count(merged.count, merged.max_pairs)
+        return merged
+
+    def pairs(self) -> tuple[Ids, Ids, Float64]:
+        """Return the queries, rows and scores of all pairs, in any order."""
+        none = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        lists = zip(none, *self._lists, strict=True)
+        queries, rows, scores = (np.concatenate(each) for each in lists)
+        return queries, rows, scores
+
+
+def check_count(count: int, most: int) -> None:
+    """Refuse more pairs than the memory holds."""
+    if count > most:
+        raise InputError(
+            f"more than {most:,} pairs reach {option('within')}: expected as many as the memory "
+            f"holds. Fix: a nearer {option('within')}, fewer queries, or more {option('memory')}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RangeAnswers:
+    """All rows within the threshold of each query of a batch, and the figures that prove it.
+
+    The rows of query q are ``ids[lims[q]:lims[q + 1]]``, int64, with ``scores`` float64, which
+    descend; ties go to the lower row. ``greatest`` float64[nq] is below the threshold and not below
+    an upper bound of a row whose true score was not computed, −inf if every row was scored.
+    ``evaluated`` int64[nq] counts the rows that were scored.
+    """
+
+    lims: Ids
+    ids: Ids
+    scores: Float64
+    greatest: Float64
+    evaluated: Ids
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def concatenate_ranges(batches: Sequence[RangeAnswers]) -> RangeAnswers:
+    """Return the answers of consecutive batches as the answers to all their queries."""
+    counts = np.concatenate([np.diff(each.lims) for each in batches])
+    arrays = [each.arrays() for each in batches]
+    joined_arrays = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+    return RangeAnswers(**joined_arrays | {"lims": lims_of(counts)})
+
+
+def lims_of(counts: Ids) -> Ids:
+    """Return the first position of each query in flat lists of some lengths, and the end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def search_within(
+    search: ExactSearch, queries: NDArray[Any], threshold: float, max_pairs: int
+) -> RangeAnswers:
+    """Return every row whose float64 score reaches a threshold, for each query.
+
+    By bounds, a row is left out if its bound is below the threshold by more than the error of a
+    score. A query for which the bounds leave too many rows is answered from scores of every row.
+
+    Parameters
+    ----------
+    queries : dtype[nq, d], raw rows
+    threshold : in scores of the kernel that the search ranks by
+    max_pairs : number of pairs that may be kept
+
+    Raises
+    ------
+    InputError
+        If more pairs reach the threshold.
+    """
+    nq, rows = len(queries), search.scorer.vectors.rows
+    new = partial(Reaching, nq, threshold, max_pairs)
+    every, counts = np.ones(nq, np.bool_), np.zeros(nq, np.int64)
+    found: list[tuple[Ids, Ids, Float64]] = []
+    greatest = float32_below(np.array([threshold]) - search.scorer.slack(np.array([threshold])))
+    if search.bounds is not None and search.pays(queries, 1):
+        batch = search.executor.batch(queries, beta=search.beta)
+        kept, counts, every = _by_bounds(search, batch, greatest, new())
+        pairs = kept.pairs()
+        proved = ~every[pairs[0]]
+        found.append((pairs[0][proved], pairs[1][proved], pairs[2][proved]))
+    if every.any():
+        left = np.flatnonzero(every)
+        new = partial(Reaching, len(left), threshold, max_pairs)
+        of_query, near, scores = search.executor.batch(queries[every]).score_every_row(new).pairs()
+        found.append((left[of_query], near, scores))
+    of_query, near, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    check_count(len(near), max_pairs)
+    order = np.lexsort((near, -scores, of_query))
+    return RangeAnswers(
+        lims=lims_of(np.bincount(of_query, minlength=nq)),
+        ids=near[order],
+        scores=scores[order],
+        greatest=np.where(every, -np.inf, greatest.astype(np.float64)),
+        evaluated=np.where(every, rows, counts),
+    )
+
+
+def _by_bounds(
+    search: ExactSearch, batch: QueryBatch, least: Float32, kept: Reaching
+) -> tuple[Reaching, Ids, NDArray[np.bool_]]:
+    """Score the rows whose bound reaches; return the pairs, their counts, and who was given up."""
+    assert search.bounds is not None
+    codes, scorer, nq = search.bounds.store, search.scorer, len(batch.queries)
+    budget = PairBudget.of(0, roomy=scorer.window is None)
+    counts, failing = np.zeros(nq, np.int64), np.zeros(nq, np.bool_)
+    for parts in windows(codes.parts, codes.part_rows, nq, scorer.window):
+        if failing.mean() > MANY_FAILING:
+            return kept, counts, np.ones(nq, np.bool_)
+        limits = np.where(failing, np.float32(np.inf), least)
+        collected = batch.collect(parts, limits, budget)
+        first, end = codes.bounds(parts[0])[0], codes.bounds(parts[-1])[1]
+        pairs = collected.pairs
+        some = np.bincount(pairs.queries, minlength=nq)
+        failing |= collected.failing | too_many(some, end - first, budget)
+        pairs = joined([select_pairs(pairs, ~failing[pairs.queries])])
+        counts += np.bincount(pairs.queries, minlength=nq)
+        distinct, positions = np.unique(pairs.rows, return_inverse=True)
+        scores = batch.fetch_to_score(distinct)(positions, pairs.queries, Threshold(None, limits))
+        kept.insert(pairs.queries, pairs.rows, scores)
+    return kept, counts, failing
+
+
+def least_score(kernel: Kernel, within: float) -> float:
+    """Return a score of ``kernel.ranking`` that every row within has, and few others.
+
+    Parameters
+    ----------
+    within : what ``kernel`` shows: the least score, or the greatest distance
+    """
+    low, high = (-np.finfo(np.float64).max, np.finfo(np.float64).max)
+    low_bits, high_bits = _ordered(low), _ordered(high)
+    for _ in range(STEPS):
+        middle = (low_bits + high_bits) // 2
+        if reaches(kernel, np.array([_float_of(middle)]), within)[0]:
+            high_bits = middle
+        else:
+            low_bits = middle
+    least = _float_of(high_bits)
+    return least - BELOW * abs(least)
+
+
+def reaches(kernel: Kernel, scores: Float64, within: float) -> NDArray[np.bool_]:
+    """Return which scores of ``kernel.ranking`` are within, as ``kernel`` shows them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return shows_within(kernel, kernel.shown(kernel.from_ranking(scores.copy())), within)
+
+
+def shows_within(
+    kernel: Kernel, shown: NDArray[np.floating[Any]], within: float
+) -> NDArray[np.bool_]:
+    """Return which scores, as the kernel shows them, are within."""
+    return np.asarray(shown <= within if kernel.ascending else shown >= within)
+
+
+def _ordered(value: float) -> int:
+    """Return a whole number that ascends with the value."""
+    bits = int(np.float64(value).view(np.int64))
+    return bits if bits >= 0 else -(bits & (2**63 - 1))
+
+
+def _float_of(ordered: int) -> float:
+    """Return the value of a whole number of ``_ordered``."""
+    size = float(np.int64(abs(ordered)).view(np.float64))
+    return size if ordered >= 0 else -size
