@@ -12,8 +12,8 @@ from mercore.stores.spec import in_words
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mercore.pipeline.search.choose_bound import Measured
-    from mercore.pipeline.search.choose_transform import TransformChoice
+    from mercore.pipeline.search.choices.bound import Measured
+    from mercore.pipeline.search.choices.transform import TransformChoice
     from mercore.stores.results.hits import Hits
 
 Report = dict[str, Any]

@@ -9,7 +9,7 @@ from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound, usual_search
+from mercore.pipeline.search.choices.bound import BATCH, NEIGHBOURS, choose_bound, usual_search
 from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import every_row
 from mercore.stores.codes import CodeStore

@@ -7,7 +7,7 @@ from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
-from mercore.pipeline.search.choose_transform import choose_transform
+from mercore.pipeline.search.choices.transform import choose_transform
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import ExistsError
 from mercore.stores.vectors import Vectors, VectorStore

@@ -29,8 +29,8 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import mapped_vectors
-from mercore.pipeline.search.choose_bound import choose_bytes, smallest_bound
-from mercore.pipeline.search.choose_transform import SCALES, choose_transform_bytes
+from mercore.pipeline.search.choices.bound import choose_bytes, smallest_bound
+from mercore.pipeline.search.choices.transform import SCALES, choose_transform_bytes
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor

@@ -13,7 +13,7 @@ from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
-from mercore.pipeline.search.choose_gamma import median_gamma
+from mercore.pipeline.search.choices.gamma import median_gamma
 from mercore.pipeline.search.executor import Executor
 from mercore.stores.errors import InputError
 from mercore.stores.formats.linear_map import read_linear_map

@@ -17,7 +17,7 @@ from mercore.pipeline.encoders.bounds.kpca_bound import (
 )
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.choose_bound import (
+from mercore.pipeline.search.choices.bound import (
     COMPONENTS,
     GROUPS,
     Measured,
