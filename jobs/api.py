@@ -61,6 +61,7 @@ from mercore.jobs.options import (
     READ,
     SCALE,
     TEXT,
+    WITHIN,
     WRITTEN,
     KernelName,
     Report,
@@ -339,6 +340,7 @@ def search(
     queries: Queries,
     *,
     k: int | None = None,
+    within: Annotated[float | str | None, Param(type=WITHIN, metavar="T")] = None,
     rerank: Annotated[int | None, Param(metavar="R")] = None,
     exact: Annotated[
         bool,
@@ -378,6 +380,9 @@ def search(
     ----------
     store : A store of codes, vectors, bounds or sorted orders.
     k : Neighbours per query. By default 100, or all of fewer rows.
+    within : Find all rows with a score of at least T, or a distance of at most T, in any number per
+        query; with ``k`` the k nearest of them. With top:0.001%, so many of all pairs. Codes give
+        rows by approximate scores; with ``exact`` none is missed.
     rerank : Score the R best codes of each query again by the true kernel. For a thousand queries
         at once, and codes that prove, ``exact`` costs less than ``rerank=100``.
     relaxed : Search as ``exact`` does, with tighter bounds, which hold for a share P of near pairs:
@@ -409,6 +414,7 @@ def search(
 
     options = SearchOptions(
         k=k,
+        within=within,
         rerank=rerank,
         exact=exact,
         relaxed=relaxed,

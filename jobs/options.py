@@ -160,6 +160,29 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
+TOP = "top:"  # of a share of all pairs, in percent
+
+
+def share_of(text: str) -> float | None:
+    """Return the share that a text such as top:0.001% names, or None."""
+    match = re.fullmatch(rf"{TOP}(\d*\.?\d+(?:e-?\d+)?)%", text)
+    share = float(match[1]) / 100 if match else 0.0
+    return share if 0 < share <= 1 else None
+
+
+class Within(Finite):
+    """A finite number, or a share of all pairs."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the number, or the text of a share."""
+        if isinstance(value, str) and share_of(value) is not None:
+            return value
+        return super().convert(value, param, ctx)
+
+
+WITHIN = Within()
+
+
 class ByteCount(click.types.IntParamType):
     """A number of bytes, such as 1.5GB or 8GiB."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mercore.pipeline.search.choices.bound import Measured
     from mercore.pipeline.search.choices.transform import TransformChoice
     from mercore.stores.results.hits import Hits
+    from mercore.stores.results.range_hits import RangeHits
 
 Report = dict[str, Any]
 
@@ -82,24 +83,17 @@ def print_info(report: Report) -> None:
     print_report({"certificate": queries, **about})
 
 
-def print_search(report: Report, hits: "Hits") -> None:
+def print_search(report: Report, hits: "Hits | RangeHits") -> None:
     """Print query, rank, id and score, tab-separated, unless the hits are in a file.
 
     The cost goes to stderr.
     """
     if "written" not in report:
-        assert hits.scores is not None
         click.echo("query\trank\tid\tscore")
-        for query, (ids, scores) in enumerate(
-            zip(hits.ids.tolist(), hits.scores.tolist(), strict=True)
-        ):
-            click.echo(
-                "\n".join(
-                    f"{query}\t{rank}\t{row}\t{score:.9g}"
-                    for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1)
-                    if row >= 0
-                )
-            )
+        for query in range(len(hits)):
+            ids, scores = (values.tolist() for values in hits.of(query))
+            for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1):
+                click.echo(f"{query}\t{rank}\t{row}\t{score:.9g}")
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
     echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
     if "rows_scored" in report:
@@ -347,10 +341,9 @@ def _proof(report: Report) -> str:
             f"approximate: a neighbour is missed with an estimated probability of at most {missed}"
         )
     shares = ", ".join(f"{name} {share:.4%}" for name, share in report["rows_scored"].items())
-    return (
-        f"{claim}; rows scored by the true kernel: {shares}; "
-        f"{counted(report['queries_with_ties'], 'query', 'queries')} with ties"
-    )
+    ties = "queries_with_ties"
+    tied = f"; {counted(report[ties], 'query', 'queries')} with ties" if ties in report else ""
+    return f"{claim}; rows scored by the true kernel: {shares}{tied}"
 
 
 def _format(value: object) -> str:
@@ -362,11 +355,3 @@ def _format(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_format(entry)}" for key, entry in value.items())
     return str(value)
-
-
-def hits_json(hits: "Hits") -> Report:
-    """Return hits as lists; where a query has fewer hits, the id is −1 and the score None."""
-    assert hits.scores is not None
-    scores = hits.scores.astype(object)
-    scores[hits.ids < 0] = None
-    return {"ids": hits.ids.tolist(), "scores": scores.tolist()}

@@ -49,6 +49,11 @@ class OrderStore(PartBackedStore):
         self.order_parts = self.parts // self.orders
 
     @property
+    def encoded_rows(self) -> int:
+        """The number of rows whose codes were sorted."""
+        return self.rows
+
+    @property
     def row_dtype(self) -> np.dtype[np.unsignedinteger]:
         """The dtype of row numbers, whose greatest value stands for no row."""
         return np.dtype(self.store.layout.column("rows").dtype)

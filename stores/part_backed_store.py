@@ -158,6 +158,16 @@ class PartBackedStore:
         """The source rows that ingest dropped, int64, ascending."""
         return np.concatenate(dropped_rows(self.model, self._states))
 
+    @property
+    def id_count(self) -> int:
+        """The number of ids: those of the encoded rows, and of the rows dropped among them."""
+        return self.encoded_rows + len(self.dropped)
+
+    @property
+    def encoded_rows(self) -> int:
+        """The number of rows that were encoded."""
+        return self.store.layout.rows
+
     @cached_property
     def linear_map(self) -> NDArray[np.float32] | None:
         """The matrix of the linear map that the rows were encoded with, every byte checked."""

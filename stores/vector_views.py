@@ -31,6 +31,11 @@ class WrappedVectors(Vectors):
         """The first row of each part, and the number of rows, int64[parts + 1]."""
         return self.vectors.starts
 
+    @property
+    def id_count(self) -> int:
+        """The number of ids."""
+        return self.vectors.id_count
+
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows; −1 stays −1."""
         return self.vectors.ids_of(rows)
@@ -144,6 +149,11 @@ class EarlierVectors(SelectedVectors):
         self.fingerprint = state.fingerprint
         self.dropped = vectors.dropped[: state.dropped]
         self.history = vectors.history[: vectors.history.index(state)]
+
+    @property
+    def id_count(self) -> int:
+        """The number of ids of that state."""
+        return self.rows + len(self.dropped)
 
 
 class WatchedVectors(SameVectors):

@@ -121,6 +121,11 @@ class Vectors(ABC):
         held = np.diff(np.searchsorted(rows, self.starts[first : last + 2]))
         return np.asarray(first + np.flatnonzero(held))
 
+    @property
+    def id_count(self) -> int:
+        """The number of ids: those of the rows of the store, and of the rows it dropped."""
+        return self.rows + len(self.dropped)
+
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows; −1 stays −1."""
         return original_ids(rows, self.dropped)

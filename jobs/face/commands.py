@@ -79,7 +79,7 @@ def run_verb(verb: Verb, values: Mapping[str, object], *, json: bool, **shown: o
     report, hits = result if isinstance(result, tuple) else (result, None)
     if json:
         written = hits is None or "written" in report
-        echo_json(report if written else report | printing.hits_json(hits))
+        echo_json(report if written else report | hits.json())
     elif hits is not None:
         printing.print_search(report, hits)
     else:

@@ -103,7 +103,7 @@ def _sample(search: SearchTask) -> tuple[int, Search]:
         if isinstance(search, ExactTask):
             assert few is not None
             scorer = ExactScorer(vectors=few, kernel=kernel.ranking, window=settings.window)
-            ExactSearch(scorer=scorer, bounds=opened, beta=search.beta).prove(queries, k)
+            search.solve(ExactSearch(scorer=scorer, bounds=opened, beta=search.beta), queries, k)
             return
         executor = ThreadExecutor(kernel=kernel, vectors=few, codes=opened)
         parts = range(units) if first is not None else None

@@ -1,72 +1,26 @@
 """``mercore search``: the k nearest rows of codes, or of vectors by the true kernel."""
 
 import os
-import time
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 
-from threadpoolctl import threadpool_limits
-
-from mercore.jobs.options import Report, refuse_unused
-from mercore.jobs.progress import progress
-from mercore.jobs.resources.limits import search_bytes
-from mercore.jobs.verbs.inputs import executor_for
-from mercore.jobs.verbs.searches.exact import open_exact
+from mercore.jobs.options import refuse_unused
+from mercore.jobs.verbs.searches.exact import ExactTask, open_exact
 from mercore.jobs.verbs.searches.orders import open_order_search
+from mercore.jobs.verbs.searches.scan import ScanTask
 from mercore.jobs.verbs.searches.task import (
+    Opened,
     SearchOptions,
     SearchTask,
     open_searched,
     open_source_vectors,
     print_growth,
 )
-from mercore.pipeline.search.batch_search import (
-    SearchSettings,
-    check_queries,
-    search_code_store,
-    search_vector_store,
-)
+from mercore.jobs.verbs.searches.within import CodesWithinTask, ExactWithinTask, threshold_of
+from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderStore
-from mercore.stores.results.hits import Hits
 from mercore.stores.rows import AnyQueries, open_stored
 from mercore.stores.wording import option
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanTask(SearchTask):
-    """A search that scores every code, and the best again if it reranks; or every vector."""
-
-    def bytes_with(self, settings: SearchSettings) -> int:
-        """Return the bytes of memory that one worker takes for one batch."""
-        reranked = self.vectors if self.codes is not None else None
-        return search_bytes(
-            self.scanned, settings, queries=self.queries.shape[0], reranked=reranked
-        )
-
-    def run(self) -> tuple[Report, Hits]:
-        """Search; return a report and the hits, which ``out`` gets too if it is given."""
-        self.check_limits()
-        began = time.perf_counter()
-        nq = self.queries.shape[0]
-        with (
-            threadpool_limits(1),
-            progress("search", nq, "queries") as advance,
-            executor_for(self.execution, self.paths(self.kernel), self.size) as executor,
-        ):
-            settings = replace(self.settings, executor=executor)
-            if self.codes is not None:
-                hits = search_code_store(
-                    self.codes, self.queries, settings, vectors=self.vectors, advance=advance
-                )
-            else:
-                assert self.vectors is not None
-                hits = search_vector_store(
-                    self.vectors, self.kernel, self.queries, settings, advance=advance
-                )
-        report = self.report(time.perf_counter() - began)
-        if self.out:
-            report["written"] = self.write(hits)
-        return report, hits
 
 
 def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> SearchTask:
@@ -85,19 +39,42 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
         return open_order_search(store, stored, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     opened = open_searched(store, stored, options)
-    if options.with_bounds:
-        return open_exact(store, opened, queries, options)
+    if opened.codes is None and options.rerank:
+        raise InputError(
+            f"{store} holds vectors, which have true scores already. Fix: leave "
+            f"{option('rerank')} out."
+        )
+    if options.with_bounds or (opened.codes is None and options.of_any_number):
+        return _within(open_exact(store, opened, queries, options), options)
+    return _within(_open_scan(store, opened, queries, options), options)
+
+
+def _within(task: ExactTask | ScanTask, options: SearchOptions) -> SearchTask:
+    """Return the task of a range search, or the task as it is without a threshold."""
+    if options.within is None:
+        return task
+    vectors = task.vectors
+    if vectors is None:
+        assert task.codes is not None
+        vectors = open_source_vectors(task.codes, options.vectors)
+    threshold = threshold_of(options.within, task.kernel, vectors, task.queries)
+    if not options.of_any_number:
+        return replace(task, cut=threshold)
+    same = {each.name: getattr(task, each.name) for each in fields(task)}
+    if isinstance(task, ExactTask):
+        return ExactWithinTask(**same, threshold=threshold, certified=options.with_bounds)
+    return CodesWithinTask(**same, threshold=threshold)
+
+
+def _open_scan(store: str, opened: Opened, queries: AnyQueries, options: SearchOptions) -> ScanTask:
+    """Open the other inputs of a scan of codes or vectors, and check them."""
     codes, vectors, kernel = opened.codes, opened.vectors, opened.kernel
-    if codes is None:
-        if options.rerank:
-            raise InputError(
-                f"{store} holds vectors, which have true scores already. Fix: leave "
-                f"{option('rerank')} out."
-            )
-    elif options.rerank:
+    if codes is not None and options.rerank:
         vectors = open_source_vectors(codes, options.vectors)
-    else:
-        refuse_unused(f"the vectors are only read to {option('rerank')}", vectors=options.vectors)
+    elif codes is not None:
+        if not isinstance(options.within, str):
+            only = f"the vectors are only read to {option('rerank')}"
+            refuse_unused(only, vectors=options.vectors)
         print_growth(codes)
     task = ScanTask(
         store=store,

@@ -115,25 +115,27 @@ def search_code_store(
         If a byte of the store differs from the one written; no result is then returned.
     """
     kernel = kernel_from_spec(store.spec.kernel, settings.custom)
-    batches = settings.batches(queries.shape[0])
-    executor = settings.executor
-    if executor is None:
-        before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
-        codes = OpenCodes(
-            store,
-            encoder_of(store, settings.custom),
-            PartCache(settings.cache_bytes if batches > 1 else 0),
-        )
-        executor = ThreadExecutor(
-            kernel=kernel,
-            threads=settings.threads,
-            batches=batches,
-            vectors=vectors,
-            codes=codes,
-        )
-
+    executor = code_executor(store, queries, settings, vectors)
     searched = range(store.parts), store.ids_of
     return _shown(kernel, _collect(queries, executor, searched, settings, advance))
+
+
+def code_executor(
+    store: CodeStore, queries: Source, settings: SearchSettings, vectors: Vectors | None
+) -> Executor:
+    """Return the executor of a search of codes: that of the settings, or threads."""
+    if settings.executor is not None:
+        return settings.executor
+    batches = settings.batches(queries.shape[0])
+    before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
+    cache = PartCache(settings.cache_bytes if batches > 1 else 0)
+    return ThreadExecutor(
+        kernel=kernel_from_spec(store.spec.kernel, settings.custom),
+        threads=settings.threads,
+        batches=batches,
+        vectors=vectors,
+        codes=OpenCodes(store, encoder_of(store, settings.custom), cache),
+    )
 
 
 def search_vector_store(

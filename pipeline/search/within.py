@@ -3,42 +3,57 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, float32_below
-from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.scanners.scanner import joined, select_pairs
+from mercore.pipeline.search.batch_search import (
+    Advance,
+    SearchSettings,
+    answer,
+    query_batches,
+)
 from mercore.pipeline.search.bounded import MANY_FAILING, windows
 from mercore.pipeline.search.collect import PairBudget, too_many
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.executor import QueryBatch
 from mercore.pipeline.search.rerank import Threshold
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
+from mercore.stores.formats.source import Source
+from mercore.stores.results.range_hits import RangeHits
 from mercore.stores.wording import option
 
 Ids = NDArray[np.int64]
 PAIR_BYTES = 64  # of a pair that is kept, sorted and written
+FIRST_WIDTH, LONGER = 128, 8  # codes in the lists of queries at first, and how lists grow
+MAX_LISTED = 1 << 22  # codes in all lists at a time, unless one list has more
 STEPS = 64  # of a bisection of all float64
 BELOW = 1e-12  # share of a score by which functions of it may fail to ascend
 
 
+class Limit(NamedTuple):
+    """The threshold of a range search, and the number of pairs that may be kept."""
+
+    threshold: float
+    max_pairs: int
+
+
 class Reaching:
-    """The pairs (query, row) whose score reaches a threshold, of at most ``max_pairs``.
+    """The pairs (query, row) whose score reaches a threshold: a ``Collector``."""
 
-    It is a ``Collector``. ``scored`` int64[nq] counts the pairs that were inserted.
-    """
-
-    def __init__(self, nq: int, threshold: float, max_pairs: int) -> None:
-        self.nq, self.threshold, self.max_pairs = nq, threshold, max_pairs
+    def __init__(self, nq: int, limit: Limit) -> None:
+        self.nq, self.limit = nq, limit
         self._lists: list[tuple[Ids, Ids, Float64]] = []
         self.count = 0
 
     def least(self, scores: Float32, error: float | Float64) -> Float64:
         """Return the approximate score below which no pair reaches: see ``Collector``."""
-        return np.full(self.nq, self.threshold) - error
+        return np.full(self.nq, self.limit.threshold) - error
 
     def insert(self, queries: Ids, rows: Ids, scores: NDArray[np.floating[Any]]) -> None:
         """Keep the pairs that reach.
@@ -48,20 +63,19 @@ class Reaching:
         InputError
             If they are too many for the memory.
         """
-        kept = scores >= self.threshold
+        kept = scores >= self.limit.threshold
         self._lists.append((queries[kept], rows[kept], scores[kept].astype(np.float64)))
         self.count += int(kept.sum())
-        check_count(self.count, self.max_pairs)
+        check_count(self.count, self.limit)
 
     @classmethod
     def merge(cls, collectors: Sequence[Self]) -> Self:
         """Merge collectors of disjoint rows into one."""
-        first = collectors[0]
-        merged = cls(first.nq, first.threshold, first.max_pairs)
+        merged = cls(collectors[0].nq, collectors[0].limit)
         for each in collectors:
             merged._lists += each._lists
             merged.count += each.count
-        check_count(merged.count, merged.max_pairs)
+        check_count(merged.count, merged.limit)
         return merged
 
     def pairs(self) -> tuple[Ids, Ids, Float64]:
@@ -72,12 +86,12 @@ class Reaching:
         return queries, rows, scores
 
 
-def check_count(count: int, most: int) -> None:
-    """Refuse more pairs than the memory holds."""
-    if count > most:
+def check_count(count: int, limit: Limit) -> None:
+    """Refuse more pairs than may be kept."""
+    if count > limit.max_pairs:
         raise InputError(
-            f"more than {most:,} pairs reach {option('within')}: expected as many as the memory "
-            f"holds. Fix: a nearer {option('within')}, fewer queries, or more {option('memory')}."
+            f"more than {limit.max_pairs:,} pairs reach {option('within')}, and the memory holds "
+            f"no more. Fix: a nearer {option('within')}, fewer queries, or more {option('memory')}."
         )
 
 
@@ -115,9 +129,7 @@ def lims_of(counts: Ids) -> Ids:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
-def search_within(
-    search: ExactSearch, queries: NDArray[Any], threshold: float, max_pairs: int
-) -> RangeAnswers:
+def search_within(search: ExactSearch, queries: NDArray[Any], limit: Limit) -> RangeAnswers:
     """Return every row whose float64 score reaches a threshold, for each query.
 
     By bounds, a row is left out if its bound is below the threshold by more than the error of a
@@ -126,8 +138,7 @@ def search_within(
     Parameters
     ----------
     queries : dtype[nq, d], raw rows
-    threshold : in scores of the kernel that the search ranks by
-    max_pairs : number of pairs that may be kept
+    limit : its threshold is a score of the kernel that the search ranks by
 
     Raises
     ------
@@ -135,29 +146,29 @@ def search_within(
         If more pairs reach the threshold.
     """
     nq, rows = len(queries), search.scorer.vectors.rows
-    new = partial(Reaching, nq, threshold, max_pairs)
     every, counts = np.ones(nq, np.bool_), np.zeros(nq, np.int64)
     found: list[tuple[Ids, Ids, Float64]] = []
-    greatest = float32_below(np.array([threshold]) - search.scorer.slack(np.array([threshold])))
+    threshold = np.array([limit.threshold])
+    least = float32_below(threshold - search.scorer.slack(threshold))
     if search.bounds is not None and search.pays(queries, 1):
         batch = search.executor.batch(queries, beta=search.beta)
-        kept, counts, every = _by_bounds(search, batch, greatest, new())
+        kept, counts, every = _by_bounds(search, batch, least, Reaching(nq, limit))
         pairs = kept.pairs()
         proved = ~every[pairs[0]]
         found.append((pairs[0][proved], pairs[1][proved], pairs[2][proved]))
     if every.any():
         left = np.flatnonzero(every)
-        new = partial(Reaching, len(left), threshold, max_pairs)
+        new = partial(Reaching, len(left), limit)
         of_query, near, scores = search.executor.batch(queries[every]).score_every_row(new).pairs()
         found.append((left[of_query], near, scores))
     of_query, near, scores = (np.concatenate(each) for each in zip(*found, strict=True))
-    check_count(len(near), max_pairs)
+    check_count(len(near), limit)
     order = np.lexsort((near, -scores, of_query))
     return RangeAnswers(
         lims=lims_of(np.bincount(of_query, minlength=nq)),
         ids=near[order],
         scores=scores[order],
-        greatest=np.where(every, -np.inf, greatest.astype(np.float64)),
+        greatest=np.where(every, -np.inf, least.astype(np.float64)),
         evaluated=np.where(every, rows, counts),
     )
 
@@ -185,6 +196,50 @@ def _by_bounds(
         scores = batch.fetch_to_score(distinct)(positions, pairs.queries, Threshold(None, limits))
         kept.insert(pairs.queries, pairs.rows, scores)
     return kept, counts, failing
+
+
+def search_codes_within(
+    store: CodeStore,
+    queries: Source,
+    settings: SearchSettings,
+    limit: Limit,
+    *,
+    advance: Advance = lambda queries: None,
+) -> RangeHits:
+    """Return the rows whose score by code is within, or of the best by code the true score.
+
+    Lists of codes grow until their last one is not within.
+
+    Parameters
+    ----------
+    queries, settings : as of ``search_code_store``, with an executor; with ``settings.rerank`` so
+        many of the best codes are scored by the true kernel
+    limit : its threshold is what the kernel shows: the least score, or the greatest distance
+    """
+    kernel = kernel_from_spec(store.spec.kernel, settings.custom)
+    executor, parts = settings.executor, range(store.parts)
+    assert executor is not None
+    found: list[tuple[Ids, Ids, NDArray[np.floating[Any]]]] = []
+    for start, raw in query_batches(queries, settings.batch):
+        todo, width = np.arange(len(raw)), min(settings.rerank or FIRST_WIDTH, store.rows)
+        while len(todo):
+            longer: list[Ids] = []
+            for some in np.array_split(todo, -(-len(todo) * width // MAX_LISTED)):
+                batch = executor.batch(raw[some])
+                top_k = answer(batch, parts, width, width if settings.rerank else None)
+                scores = kernel.shown(top_k.scores)
+                near = shows_within(kernel, scores, limit.threshold) & (top_k.ids >= 0)
+                full = near[:, -1] & (width < store.rows) & (settings.rerank is None)
+                near &= ~full[:, None]
+                found.append((start + some[np.nonzero(near)[0]], top_k.ids[near], scores[near]))
+                check_count(sum(len(rows) for _, rows, _ in found), limit)
+                longer.append(some[full])
+            todo, width = np.concatenate(longer), min(store.rows, LONGER * width)
+        advance(len(raw))
+    of_query, rows, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.argsort(of_query, kind="stable")
+    lims = lims_of(np.bincount(of_query, minlength=queries.shape[0]))
+    return RangeHits(lims=lims, ids=store.ids_of(rows[order]), scores=scores[order])
 
 
 def least_score(kernel: Kernel, within: float) -> float:
@@ -216,6 +271,7 @@ def shows_within(
     kernel: Kernel, shown: NDArray[np.floating[Any]], within: float
 ) -> NDArray[np.bool_]:
     """Return which scores, as the kernel shows them, are within."""
+    shown = shown.astype(np.float64, copy=False)
     return np.asarray(shown <= within if kernel.ascending else shown >= within)
 
 

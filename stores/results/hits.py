@@ -75,6 +75,19 @@ class Hits:
         """Return the number of queries."""
         return len(self.ids)
 
+    def of(self, query: int) -> tuple[NDArray[np.int64], NDArray[np.floating[Any]]]:
+        """Return the ids and the scores of the hits of a query; there must be scores."""
+        assert self.scores is not None
+        found = self.ids[query] >= 0
+        return self.ids[query][found], self.scores[query][found]
+
+    def json(self) -> dict[str, Any]:
+        """Return lists; where a query has fewer hits, the id is −1 and the score None."""
+        assert self.scores is not None
+        scores = self.scores.astype(object)
+        scores[self.ids < 0] = None
+        return {"ids": self.ids.tolist(), "scores": scores.tolist()}
+
 
 AnyHits = str | Hits | NDArray[np.integer[Any]] | Sequence[Sequence[int]]
 

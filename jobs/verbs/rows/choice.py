@@ -65,8 +65,7 @@ class RowChoice:
 
 def _bits(given: RowSet, name: str, store: CodeStore | Vectors | OrderStore) -> NDArray[np.uint8]:
     """Return a bit for each row of a store, set for the rows of a set."""
-    rows, dropped = store.rows, store.dropped
-    ids = rows + len(dropped)
+    rows, dropped, ids = store.rows, store.dropped, store.id_count
     span = _range(given)
     if span is not None:
         start, stop = span[0], ids if span[1] is None else span[1]

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.within import RangeAnswers
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import content_digest
@@ -47,13 +48,15 @@ from mercore.stores.vector_views import WatchedVectors
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import command, option, setting
 
+Answered = TypeVar("Answered", ExactAnswers, RangeAnswers)
+
 
 class Batch(NamedTuple):
     """A batch of queries: its number, its search, and its raw queries or its kept answers."""
 
     number: int
     search: ExactSearch
-    work: NDArray[Any] | ExactAnswers
+    work: NDArray[Any] | dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,7 @@ class ExactTask(SearchTask):
         """The inputs of the answers, which a certificate states."""
         selection = self.vectors.selection
         rows = {"rows": self.vectors.rows, "digest": selection.digest} if selection else None
+        optional = {"selected": rows, "within": self.cut}
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
@@ -98,13 +102,17 @@ class ExactTask(SearchTask):
             "bounds": self.codes.store.header.spec_digest if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
             "k": self.settings.k,
-        } | ({"selected": rows} if rows else {})
+        } | {name: value for name, value in optional.items() if value is not None}
+
+    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int) -> Any:  # noqa: ANN401
+        """Return the answers to a batch of raw queries."""
+        return search.prove(queries, k)
 
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
         return exact_bytes(self.codes, self.vectors, settings, queries=self.queries.shape[0])
 
-    def run(self) -> tuple[Report, Hits]:
+    def run(self) -> tuple[Report, Any]:
         """Search; return a report and the hits.
 
         With ``out``, hits and a certificate are written, and a killed search resumes after its
@@ -117,12 +125,12 @@ class ExactTask(SearchTask):
             last = np.array([self.vectors.rows - 1])
             check_id(out, int(self.vectors.ids_of(last)[0]), self.hits_format)
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            proved = prove(self, out, lease)
+            proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
-            hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
+            hits = self.within_cut(Hits(scores=scores, ids=self.vectors.ids_of(proved.ids)))
             written = [*self.write(hits), _write_certificate(out, proved, self)] if out else []
             if out:
-                _kept_answers(self, out).clear()
+                kept_answers(self, out).clear()
         report = self.report(time.perf_counter() - began) | summary(proved, self)
         return report | ({"written": written} if out else {}), hits
 
@@ -202,11 +210,15 @@ def fit_exact(task: ExactTask, *, batch: int | None) -> ExactTask:
     return task.fit(batch=batch)
 
 
-def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) -> ExactAnswers:
-    """Return the exact answers of all queries; batches that an earlier run kept are read.
+def prove(
+    task: ExactTask, kind: type[Answered], out: str | None, lease: LeaseHandle | None = None
+) -> list[Answered]:
+    """Return the exact answers of all batches; those that an earlier run kept are read.
 
     Parameters
     ----------
+    kind : of the answers that ``task.solve`` returns
+    out : the path beside which batches are kept, None to keep none
     lease : the lease of ``out``
 
     Raises
@@ -216,20 +228,20 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
     IntegrityError
         If a byte that was read is damaged.
     """
-    kept = _kept_answers(task, out) if out else None
-    nq, answers = task.queries.shape[0], []
+    kept = kept_answers(task, out) if out else None
+    answers: list[Answered] = []
 
     with (
         threadpool_limits(1),
-        progress("search", nq, "queries") as advance,
+        progress("search", task.queries.shape[0], "queries") as advance,
         task.searching() as exact,
     ):
 
-        def answer(batch: Batch) -> ExactAnswers:
+        def answer(batch: Batch) -> Answered:
             number, share, work = batch
-            if isinstance(work, ExactAnswers):
-                return work
-            proved = share.prove(work, task.settings.k)
+            if isinstance(work, dict):
+                return kind(**work)
+            proved: Answered = task.solve(share, work, task.settings.k)
             if lease:
                 lease.check()
             if kept:
@@ -239,15 +251,15 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
         batches = _batches(task, exact, kept)
         for proved in in_order(batches, answer, exact.executor.concurrent_batches):
             answers.append(proved)
-            advance(len(proved.ids))
+            advance(len(proved.evaluated))
         if task.check_all:
             exact.executor.check_rest()
     if lease:
         lease.check()  # the hits are written next
-    return concatenate_answers(answers)
+    return answers
 
 
-def _kept_answers(task: ExactTask, out: str) -> Answers:
+def kept_answers(task: ExactTask, out: str) -> Answers:
     """Return the answers that unfinished runs of the same search keep beside ``out``."""
     return Answers(out, task.about | {"batch": task.settings.batch})
 
@@ -258,7 +270,7 @@ def _batches(task: ExactTask, exact: ExactSearch, kept: Answers | None) -> Itera
     for number, start in enumerate(range(0, nq, size)):
         arrays = kept.get(number) if kept else None
         if arrays:
-            yield Batch(number, exact, ExactAnswers(**arrays))
+            yield Batch(number, exact, arrays)
         else:
             raw = task.queries.read(start, min(start + size, nq))
             yield Batch(number, exact.share(), raw)
@@ -266,8 +278,13 @@ def _batches(task: ExactTask, exact: ExactSearch, kept: Answers | None) -> Itera
 
 def summary(proved: ExactAnswers, task: ExactTask) -> Report:
     """Return the shares of rows scored, and the number of queries that needed every row."""
-    share = proved.evaluated / task.vectors.rows
-    every = int((proved.evaluated == task.vectors.rows).sum())
+    return rows_scored(proved.evaluated, task) | {"queries_with_ties": int((proved.ties > 0).sum())}
+
+
+def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
+    """Return what bounds left of the rows, and for how many queries every row was scored."""
+    share = evaluated / task.vectors.rows
+    every = int((evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:
         echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
@@ -281,7 +298,6 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
         "bound": task.codes.spec.encoder["name"] if task.codes else None,
         "rows_scored": {name: float(np.quantile(share, level)) for name, level in names.items()},
         "queries_by_every_row": every,
-        "queries_with_ties": int((proved.ties > 0).sum()),
     }
 
 

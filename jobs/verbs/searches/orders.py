@@ -102,6 +102,7 @@ def open_order_search(
     refuse_unused(
         f"{store} holds sorted orders, whose candidates are all scored by the true kernel",
         rerank=options.rerank,
+        within=options.within,
         exact=options.exact or None,
         relaxed=options.relaxed,
     )

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -20,6 +21,7 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
+from mercore.pipeline.search.within import shows_within
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
@@ -27,6 +29,7 @@ from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
+from mercore.stores.results.range_hits import check_range_path
 from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
 from mercore.stores.vector_views import EarlierVectors, selected_vectors, store_of
 from mercore.stores.vectors import Vectors, VectorStore
@@ -43,6 +46,7 @@ class SearchOptions(VerbOptions):
 
     k: int | None = None
     rerank: int | None = None
+    within: float | str | None = None
     exact: bool = False
     relaxed: float | None = None
     check_all: bool = False
@@ -77,9 +81,15 @@ class SearchOptions(VerbOptions):
         """
         if self.out:
             replace = self.force or (self.with_bounds and is_unfinished(self.out))
-            check_hits_path(self.out, self.hits_format, read=read, replace=replace)
+            check = check_range_path if self.of_any_number else check_hits_path
+            check(self.out, self.hits_format, read=read, replace=replace)
             if self.with_bounds:
                 check_hits_path(certificate_path(self.out), read=read, replace=replace)
+
+    @property
+    def of_any_number(self) -> bool:
+        """Whether all rows within a threshold are wanted, not the k nearest of them."""
+        return self.within is not None and self.k is None
 
     @property
     def with_bounds(self) -> bool:
@@ -89,7 +99,7 @@ class SearchOptions(VerbOptions):
     def settings(self, rows: int, custom: CustomKernel | None = None) -> SearchSettings:
         """Return the settings for a store of ``rows`` rows, before they are fitted into memory."""
         return SearchSettings(
-            k=self._neighbours_of(rows),
+            k=1 if self.of_any_number else self._neighbours_of(rows),
             rerank=None if self.rerank is None else int(self.rerank),
             batch=batch_size(self.batch),
             threads=self.execution.thread_count,
@@ -217,15 +227,15 @@ def print_growth(codes: CodeStore) -> None:
     """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
     with suppress(MercoreError):
         layout = open_header(codes.source_path).layout
-        if codes.store.layout.rows in {state["rows"] for state in layout.grown_from}:
+        if codes.encoded_rows in {state["rows"] for state in layout.grown_from}:
             grown = _grown(codes.source_path, layout.rows, codes)
             echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
     """Return the sentence about vectors that have grown since codes were made of them."""
-    made = codes.store.layout.rows if isinstance(codes, CodeStore) else codes.rows
-    return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {made:,}:"
+    made = f"{codes.where} was made of the first {codes.encoded_rows:,}"
+    return f"{vectors} has {rows:,} rows, and {made}:"
 
 
 def _renewal(codes: CodeStore | OrderStore) -> str:
@@ -241,7 +251,8 @@ class SearchTask(ABC):
     """A search with all its stores open, whose settings fit the memory.
 
     ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``map_file`` is
-    the file of the linear map of vectors that are scanned. ``needed`` is the memory in bytes beyond
+    the file of the linear map of vectors that are scanned. ``cut`` is the threshold that hits must
+    be within, None for all. ``needed`` is the memory in bytes beyond
     the interpreter.
     """
 
@@ -256,6 +267,7 @@ class SearchTask(ABC):
     map_file: str | None = None
     out: str | None = None
     hits_format: str | None = None
+    cut: float | None = None
     needed: int = field(default=0)
 
     @abstractmethod
@@ -265,6 +277,15 @@ class SearchTask(ABC):
     @abstractmethod
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
+
+    def within_cut(self, hits: Hits) -> Hits:
+        """Return hits without those that are not within the threshold: −1 is in their place."""
+        if self.cut is None:
+            return hits
+        assert hits.scores is not None
+        scores, within = hits.scores, shows_within(self.kernel, hits.scores, self.cut)
+        none = self.kernel.shown(np.full(1, -np.inf, scores.dtype))
+        return Hits(scores=np.where(within, scores, none), ids=np.where(within, hits.ids, -1))
 
     def write(self, hits: Hits) -> list[str]:
         """Write the hits to ``out``, which must be given; return the paths written."""

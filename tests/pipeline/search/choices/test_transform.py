@@ -13,8 +13,8 @@ from mercore.pipeline.encoders.hashing.klsh import KlshSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.choices import transform as choose_transform as choosing
 from mercore.pipeline.search.batch_search import SearchSettings, search_code_store
+from mercore.pipeline.search.choices import transform as choosing
 from mercore.pipeline.search.choices.transform import (
     SCALES,
     TransformChoice,

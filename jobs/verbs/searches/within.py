@@ -1,0 +1,184 @@
+"""Range search: all rows within a threshold, exact by bounds or every row, or by codes."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.notices import echo
+from mercore.jobs.options import Report, share_of
+from mercore.jobs.progress import progress
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.inputs import exclusive, executor_for
+from mercore.jobs.verbs.searches.exact import ExactTask, kept_answers, prove, rows_scored
+from mercore.jobs.verbs.searches.scan import ScanTask
+from mercore.jobs.verbs.searches.task import SearchTask
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.search.batch_search import code_executor
+from mercore.pipeline.search.choices.threshold import choose_threshold
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.within import (
+    PAIR_BYTES,
+    Limit,
+    RangeAnswers,
+    check_count,
+    concatenate_ranges,
+    least_score,
+    search_codes_within,
+    search_within,
+    shows_within,
+)
+from mercore.stores.errors import InputError
+from mercore.stores.formats.source import Source
+from mercore.stores.results.certificates import write_certificate
+from mercore.stores.results.hits import certificate_path
+from mercore.stores.results.range_hits import RangeHits, write_range_hits
+from mercore.stores.vectors import Vectors
+from mercore.stores.wording import setting
+
+FREE_SHARE = 0.5  # of the free memory, which pairs take where no limit is given
+SAMPLED_QUERIES = 4096  # of which a sample is drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithinTask(SearchTask):
+    """A search for all rows within a threshold: the least score, or the greatest distance."""
+
+    threshold: float
+
+    @property
+    def max_pairs(self) -> int:
+        """The number of pairs that the memory holds."""
+        memory = self.execution.memory
+        free = int(FREE_SHARE * psutil.virtual_memory().available)
+        left = free if memory is None else memory - INTERPRETER_BYTES - self.needed
+        return max(1, left // PAIR_BYTES)
+
+    def range_report(self, seconds: float, hits: RangeHits) -> Report:
+        """Return the report of a range search."""
+        report = {key: value for key, value in self.report(seconds).items() if key != "k"}
+        return report | {"within": self.threshold, "hits": len(hits.ids)}
+
+    def write_range(self, hits: RangeHits) -> list[str]:
+        """Write the hits to ``out``, which must be given; return the paths written."""
+        assert self.out
+        ids, distances = self.scanned.id_count, self.kernel.ascending
+        return write_range_hits(self.out, hits, ids, self.hits_format, distances=distances)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactWithinTask(ExactTask, WithinTask):
+    """A range search of vectors, by bounds if ``codes`` are given.
+
+    ``certified`` says that finished batches are kept and a certificate is written.
+    """
+
+    certified: bool
+
+    @cached_property
+    def about(self) -> Report:
+        """The inputs of the answers, which a certificate states."""
+        about = super().about | {"within": self.threshold, "least": self.least}
+        return {key: value for key, value in about.items() if key != "k"}
+
+    @cached_property
+    def least(self) -> float:
+        """The score of the ranking kernel that every row within has."""
+        return least_score(self.kernel, self.threshold)
+
+    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int) -> Any:  # noqa: ANN401
+        """Return the answers to a batch of raw queries."""
+        return search_within(search, queries, Limit(self.least, self.max_pairs))
+
+    def run(self) -> tuple[Report, Any]:
+        """Search; return a report and the hits, which ``out`` gets too if it is given."""
+        self.check_limits()
+        began = time.perf_counter()
+        out, kept = self.out, self.out if self.certified else None
+        with exclusive(Path(out)) if out else nullcontext() as lease:
+            proved = concatenate_ranges(prove(self, RangeAnswers, kept, lease))
+            check_count(len(proved.ids), Limit(self.least, self.max_pairs))
+            hits = self._shown(proved)
+            written = self.write_range(hits) if out else []
+            if kept:
+                written.append(self._write_certificate(kept, proved))
+                kept_answers(self, kept).clear()
+        report = self.range_report(time.perf_counter() - began, hits)
+        report |= rows_scored(proved.evaluated, self)
+        return report | ({"written": written} if out else {}), hits
+
+    def _shown(self, proved: RangeAnswers) -> RangeHits:
+        """Return the hits with the scores that users see."""
+        shown = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
+        within = shows_within(self.kernel, shown, self.threshold)
+        before = np.concatenate([[0], np.cumsum(within)])
+        ids = self.vectors.ids_of(proved.ids[within])
+        return RangeHits(lims=before[proved.lims], ids=ids, scores=shown[within])
+
+    def _write_certificate(self, out: str, proved: RangeAnswers) -> str:
+        """Write the certificate beside the hits; return its path."""
+        arrays = {
+            "greatest_unevaluated": proved.greatest,
+            "slack": self.kernel.ranking.slack(self.vectors.dims, np.array([self.least])),
+            "evaluated": proved.evaluated,
+            "rows": np.array(self.vectors.rows),
+        }
+        path = certificate_path(out)
+        write_certificate(path, arrays, self.about | {"check_all": self.check_all})
+        return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodesWithinTask(WithinTask, ScanTask):
+    """A range search of codes: approximate scores, or true ones of the best codes of a query."""
+
+    def run(self) -> tuple[Report, Any]:
+        """Search; return a report and the hits, which ``out`` gets too if it is given."""
+        self.check_limits()
+        began = time.perf_counter()
+        assert self.codes is not None
+        with (
+            threadpool_limits(1),
+            progress("search", self.queries.shape[0], "queries") as advance,
+            executor_for(self.execution, self.paths(self.kernel), self.size) as remote,
+        ):
+            executor = remote or code_executor(
+                self.codes, self.queries, self.settings, self.vectors
+            )
+            settings = replace(self.settings, executor=executor)
+            limit = Limit(self.threshold, self.max_pairs)
+            hits = search_codes_within(self.codes, self.queries, settings, limit, advance=advance)
+        report = self.range_report(time.perf_counter() - began, hits)
+        if self.out:
+            report["written"] = self.write_range(hits)
+        return report, hits
+
+
+def threshold_of(within: float | str, kernel: Kernel, vectors: Vectors, queries: Source) -> float:
+    """Return the threshold: a number, or what a share of the pairs of a sample reaches.
+
+    Raises
+    ------
+    InputError
+        If it is neither a finite number nor such a share.
+    """
+    share = share_of(within) if isinstance(within, str) else None
+    if share is None and (isinstance(within, str) or not np.isfinite(within)):
+        raise InputError(
+            f"within is {within!r}: expected a finite number, or top: and a share of all pairs. "
+            f"Fix: {setting(within='top:0.001%')}"
+        )
+    if share is None:
+        return float(within)
+    some = queries.read(0, min(SAMPLED_QUERIES, queries.shape[0]))
+    chosen = choose_threshold(share, kernel, vectors, some)
+    reached = f"which {chosen.share:.2g} of the pairs of a sample reach"
+    echo(f"within: {chosen.threshold:.9g}, {reached}", err=True)
+    return chosen.threshold

@@ -1,0 +1,139 @@
+"""Hits of a range search, any number per query, and their files: ``.npz .parquet .ibin``."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.stores.errors import InputError
+from mercore.stores.formats.npz import npz_bytes
+from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.scratch import sweep
+from mercore.stores.results.hits import MAX_INT32, check_hits_path, found_certificate
+from mercore.stores.wording import setting
+
+FAISS = "faiss"
+FORMATS = ("npz", "parquet", "ibin", FAISS)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RangeHits:
+    """The rows within a threshold of each query.
+
+    The rows of query q are ``ids[lims[q]:lims[q + 1]]``, with ``scores`` of the same positions, the
+    nearest first; ties go to the lower id. ``lims`` is int64[nq + 1], ``ids`` int64[hits], and
+    ``scores`` float32 or float64 [hits]. They are faiss' ``lims, I, D``.
+    """
+
+    lims: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    scores: NDArray[np.floating[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield lims, scores and ids, for ``lims, scores, ids = hits`` as faiss orders them."""
+        return iter((self.lims, self.scores, self.ids))
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.lims) - 1
+
+    def of(self, query: int) -> tuple[NDArray[np.int64], NDArray[np.floating[Any]]]:
+        """Return the ids and the scores of the hits of a query."""
+        place = slice(int(self.lims[query]), int(self.lims[query + 1]))
+        return self.ids[place], self.scores[place]
+
+    def json(self) -> dict[str, Any]:
+        """Return lists."""
+        return {name: getattr(self, name).tolist() for name in ("lims", "ids", "scores")}
+
+
+def check_range_path(
+    path: str, called: str | None, *, read: tuple[object, ...] = (), replace: bool = True
+) -> None:
+    """Refuse a path that ``write_range_hits`` could not write to.
+
+    Raises
+    ------
+    MercoreError
+        As of ``check_hits_path``, or if the format holds no hits of a range search.
+    """
+    name = _format(path, called)
+    if name not in FORMATS:
+        raise InputError(
+            f"{path}: {name!r} holds k hits per query, and these are of any number: expected "
+            f"{', '.join(FORMATS)}. Fix: {setting(hits_format='npz')}"
+        )
+    check_hits_path(path, "npz" if name == FAISS else name, read=read, replace=replace)
+
+
+def write_range_hits(
+    path: str, hits: RangeHits, ids: int, called: str | None = None, *, distances: bool = False
+) -> list[str]:
+    """Write the hits over an earlier file; return the paths written.
+
+    ``.npz`` is a sparse matrix of SciPy, CSR [nq, ids] of scores; ``faiss`` is a ``.npz`` of
+    ``lims``, ``D`` and ``I``. ``.parquet`` has one row per query, in columns of lists. ``.ibin`` is
+    big-ann's truth of a range search: counts, int32 ids, and float32 scores, which are the squares
+    of ``distances``.
+
+    Parameters
+    ----------
+    ids : the number of ids that the searched store has
+    """
+    check_range_path(path, called)
+    sweep(Path(path).parent, Path(path).name)
+    with storage_errors("write", path):
+        stale = found_certificate(path)  # of the hits that are replaced
+        if Path(path).exists() and stale:
+            Path(stale).unlink()
+    publish(Path(path), WRITERS[_format(path, called)](hits, ids, distances))
+    return [path]
+
+
+def _format(path: str, called: str | None) -> str:
+    return called or Path(path).suffix.removeprefix(".").lower()
+
+
+def _csr_bytes(hits: RangeHits, ids: int, _: bool) -> bytes:
+    """Return the bytes of ``scipy.sparse.save_npz``."""
+    arrays = {"indices": hits.ids, "indptr": hits.lims, "format": np.array(b"csr")}
+    return npz_bytes(arrays | {"shape": np.array([len(hits), ids]), "data": hits.scores})
+
+
+def _parquet_bytes(hits: RangeHits, _: int, __: bool) -> bytes:
+    import pyarrow as pa  # takes a while to load
+    from pyarrow import parquet
+
+    lists = {
+        name: pa.LargeListArray.from_arrays(pa.array(hits.lims), pa.array(values))
+        for name, values in (("ids", hits.ids), ("scores", hits.scores))
+    }
+    stream = BytesIO()
+    parquet.write_table(pa.table(lists), stream, write_page_checksum=True)
+    return stream.getvalue()
+
+
+def _big_ann_bytes(hits: RangeHits, ids: int, distances: bool) -> bytes:
+    if max(ids - 1, len(hits.ids)) > MAX_INT32:
+        raise InputError(
+            f"ids up to {ids - 1} or {len(hits.ids)} hits are above int32's {MAX_INT32}. Fix: "
+            "write the hits as .npz or .parquet."
+        )
+    scores = np.square(hits.scores, dtype=np.float64) if distances else hits.scores
+    header = np.array([len(hits), len(hits.ids)], "<i4")
+    counts = np.diff(hits.lims).astype("<i4")
+    return b"".join(
+        each.tobytes() for each in (header, counts, hits.ids.astype("<i4"), scores.astype("<f4"))
+    )
+
+
+WRITERS: dict[str, Callable[[RangeHits, int, bool], bytes]] = {
+    "npz": _csr_bytes,
+    "parquet": _parquet_bytes,
+    "ibin": _big_ann_bytes,
+    FAISS: lambda hits, ids, _: npz_bytes({"lims": hits.lims, "D": hits.scores, "I": hits.ids}),
+}
