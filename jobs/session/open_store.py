@@ -45,6 +45,15 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.pipeline.search.within import (
+    Limit,
+    concatenate_ranges,
+    least_score,
+    pairs_in,
+    range_hits,
+    search_codes_within,
+    search_within,
+)
 from mercore.stores.codes import SelectedCodes
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
@@ -53,6 +62,7 @@ from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
+from mercore.stores.results.range_hits import RangeHits
 from mercore.stores.rows import open_stored
 from mercore.stores.selection import Selection
 from mercore.stores.vector_views import VectorCache, selected_vectors, store_of
@@ -124,9 +134,7 @@ class OpenStore:
             If an option or the queries do not fit the store, or a byte that was read is wrong.
         """
         check_whole(k=k, rerank=rerank)
-        store = self._opened.codes or self._opened.vectors
-        assert store is not None
-        selection = row_choice(among, without).selection(store)
+        selection = self._selection(among, without)
         rows = self.rows if selection is None else selection.count
         settings = SearchSettings(
             k=min(DEFAULT_K, rows) if k is None else k,
@@ -146,6 +154,53 @@ class OpenStore:
         with self._libraries.limit(limits=1):
             search = self._prove if exact else self._scan
             return search(asked, settings, selection)
+
+    def search_within(
+        self,
+        queries: str | Sliced,
+        within: float,
+        *,
+        exact: bool = False,
+        among: StrPath | RowSet | None = None,
+        without: StrPath | RowSet | None = None,
+    ) -> RangeHits:
+        """Return all rows within a threshold of each query.
+
+        ``lims, scores, ids = store.search_within(queries, 0.9)`` unpacks the hits.
+
+        Parameters
+        ----------
+        queries, exact, among, without : as of ``search``
+        within : the least score, or the greatest distance; codes have approximate ones
+
+        Raises
+        ------
+        MercoreError
+            If an option or the queries do not fit the store, a byte that was read is wrong, or more
+            pairs are within than the memory holds.
+        """
+        settings = SearchSettings(k=1, threads=self._threads, custom=self._opened.custom)
+        selection, kernel = self._selection(among, without), self.kernel
+        with naming_extras():
+            asked = self._opened.open_queries(queries)
+        check_queries(asked, kernel, self.dims, self.where)
+        with self._libraries.limit(limits=1):
+            if self._opened.codes is not None and not exact:
+                codes, settings = self._scanned(settings, selection)
+                return search_codes_within(
+                    codes.store, asked, settings, Limit(within, pairs_in(None))
+                )
+            limit, search = (
+                Limit(least_score(kernel, within), pairs_in(None)),
+                self._exact(selection),
+            )
+            answers = concatenate_ranges(
+                [
+                    search_within(search, batch, limit)
+                    for _, batch in query_batches(asked, settings.batch)
+                ]
+            )
+            return range_hits(kernel, search.scorer.vectors, answers, within)
 
     def prefetch(self) -> int:
         """Read codes, then vectors, into the memory that the limit allows; return the bytes held.
@@ -210,34 +265,58 @@ class OpenStore:
         what = "vectors" if codes is None else f"codes of {codes.spec.encoder['name']}"
         return f"<mercore.open({self.where!r}): {self.rows:,} rows of {self.dims}, {what}>"
 
+    def _selection(
+        self, among: StrPath | RowSet | None, without: StrPath | RowSet | None
+    ) -> Selection | None:
+        """Return the rows that take part, None for all."""
+        store = self._opened.codes or self._opened.vectors
+        assert store is not None
+        return row_choice(among, without).selection(store)
+
     def _scan(self, queries: Source, settings: SearchSettings, selection: Selection | None) -> Hits:
         """Search codes, or every vector."""
-        kernel, codes = self._opened.kernel, self._selected_codes(selection)
-        scored = codes is None or settings.rerank is not None
-        vectors = selected_vectors(self._vectors, selection) if scored else None
-        executor = ThreadExecutor(
-            kernel=kernel, threads=self._threads, vectors=vectors, codes=codes
-        )
-        settings = replace(settings, executor=executor)
-        if codes is not None:
+        if self._opened.codes is not None:
+            codes, settings = self._scanned(settings, selection)
             return search_code_store(codes.store, queries, settings)
-        assert vectors is not None
-        return search_vector_store(vectors, kernel, queries, settings)
+        vectors = selected_vectors(self._vectors, selection)
+        executor = ThreadExecutor(kernel=self.kernel, threads=self._threads, vectors=vectors)
+        settings = replace(settings, executor=executor)
+        return search_vector_store(vectors, self.kernel, queries, settings)
+
+    def _scanned(
+        self, settings: SearchSettings, selection: Selection | None
+    ) -> tuple[OpenCodes, SearchSettings]:
+        """Return the codes of the rows that take part, and settings with their executor."""
+        codes = self._selected_codes(selection)
+        assert codes is not None
+        reranks = settings.rerank is not None
+        vectors = selected_vectors(self._vectors, selection) if reranks else None
+        executor = ThreadExecutor(
+            kernel=self.kernel, threads=self._threads, vectors=vectors, codes=codes
+        )
+        return codes, replace(settings, executor=executor)
 
     def _prove(
         self, queries: Source, settings: SearchSettings, selection: Selection | None
     ) -> Hits:
         """Search for the true neighbours."""
-        if self._opened.codes is not None:
-            check_bounds(self._opened.codes)
-        kernel, vectors = self._opened.kernel, selected_vectors(self._exact_vectors, selection)
-        scorer = ExactScorer(vectors=vectors, kernel=kernel.ranking, threads=self._threads)
-        exact = ExactSearch(scorer=scorer, bounds=self._selected_codes(selection))
+        kernel, search = self.kernel, self._exact(selection)
         answers = concatenate_answers(
-            [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
+            [search.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )
         scores = kernel.shown(kernel.from_ranking(answers.scores))
-        return Hits(scores=scores, ids=vectors.ids_of(answers.ids))
+        return Hits(scores=scores, ids=search.scorer.vectors.ids_of(answers.ids))
+
+    def _exact(self, selection: Selection | None) -> ExactSearch:
+        """Return the exact search of the rows that take part."""
+        if self._opened.codes is not None:
+            check_bounds(self._opened.codes)
+        scorer = ExactScorer(
+            vectors=selected_vectors(self._exact_vectors, selection),
+            kernel=self.kernel.ranking,
+            threads=self._threads,
+        )
+        return ExactSearch(scorer=scorer, bounds=self._selected_codes(selection))
 
     def _selected_codes(self, selection: Selection | None) -> OpenCodes | None:
         """Return the codes of the rows that take part, which share the cache of all."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, float32_below
@@ -25,7 +26,9 @@ from mercore.pipeline.search.rerank import Threshold
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
+from mercore.stores.results.hits import Hits
 from mercore.stores.results.range_hits import RangeHits
+from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option
 
 Ids = NDArray[np.int64]
@@ -41,6 +44,12 @@ class Limit(NamedTuple):
 
     threshold: float
     max_pairs: int
+
+
+def pairs_in(memory: int | None) -> int:
+    """Return the number of pairs that so many bytes hold, by default half of the free memory."""
+    free = psutil.virtual_memory().available // 2
+    return max(1, (free if memory is None else memory) // PAIR_BYTES)
 
 
 class Reaching:
@@ -240,6 +249,24 @@ def search_codes_within(
     order = np.argsort(of_query, kind="stable")
     lims = lims_of(np.bincount(of_query, minlength=queries.shape[0]))
     return RangeHits(lims=lims, ids=store.ids_of(rows[order]), scores=scores[order])
+
+
+def range_hits(kernel: Kernel, vectors: Vectors, answers: RangeAnswers, within: float) -> RangeHits:
+    """Return answers with the scores that users see, and ids in place of rows."""
+    shown = kernel.shown(kernel.from_ranking(answers.scores.copy()))
+    kept = shows_within(kernel, shown, within)
+    lims = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[answers.lims]
+    return RangeHits(lims=lims, ids=vectors.ids_of(answers.ids[kept]), scores=shown[kept])
+
+
+def hits_within(kernel: Kernel, hits: Hits, within: float | None) -> Hits:
+    """Return the hits within a threshold, −1 in place of the others; all hits without one."""
+    if within is None:
+        return hits
+    assert hits.scores is not None
+    kept = shows_within(kernel, hits.scores, within)
+    none = kernel.shown(np.full(1, -np.inf, hits.scores.dtype))
+    return Hits(scores=np.where(kept, hits.scores, none), ids=np.where(kept, hits.ids, -1))
 
 
 def least_score(kernel: Kernel, within: float) -> float:

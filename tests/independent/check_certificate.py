@@ -16,7 +16,8 @@ It computes the true score of every (query, row) in float64, and from these alon
 - the ids of a query are distinct rows, and their scores are true, descending, and end at ``kth``;
 - the rows that took part are those of IDS, or all;
 - no such row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
-- ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores.
+- ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores;
+- of a range search, whose hits are a CSR matrix: the rows listed are those that score within.
 
 What it does not prove
 ----------------------
@@ -315,6 +316,43 @@ def check_query(vectors: Vectors, answer: Mapping[str, Any]) -> str:
     return fault_of_scores(whole) or fault_of_others(whole, vectors) or fault_of_claims(whole, n)
 
 
+def range_faults(
+    vectors: Vectors, queries: Array, files: tuple[Mapping[str, Array], Mapping[str, Array]]
+) -> list[str]:
+    """Return the faults of the answers of a range search, one per query that has one.
+
+    A row that scores nearer to the threshold than rounding may be listed or not.
+    """
+    hits, certificate = files
+    about = json.loads(str(certificate["about"]))
+    score, within = score_of(about["kernel"]), about["within"]
+    distances = about["kernel"]["name"] == euclidean.__name__
+    faults = []
+    for q, query in enumerate(queries):
+        listed = slice(*hits["indptr"][q : q + 2])
+        ids, scores = hits["indices"][listed], hits["data"][listed]
+        true = true_scores(score, query, vectors.rows)
+        shown = np.sqrt(-true) if distances else true
+        margin = ROUNDING * max(1.0, float(abs(shown).max()))
+        sign = -1 if distances else 1
+        sure = vectors.ids[sign * (shown - within) > margin]
+        possible = vectors.ids[sign * (shown - within) >= -margin]
+        at = np.searchsorted(vectors.ids, ids).clip(max=len(vectors.ids) - 1)
+        fault = ""
+        if len(np.unique(ids)) < len(ids) or not np.isin(ids, possible).all():
+            fault = "a row is listed twice, or is not within"
+        elif not np.isin(sure, ids).all():
+            fault = "a row within is not listed"
+        elif not (abs(scores - shown[at]) <= margin).all() or (sign * np.diff(scores) > 0).any():
+            fault = "scores are others, or not the nearest first"
+        elif not len(sure) <= certificate["evaluated"][q] <= len(vectors.rows):
+            fault = "too few rows are evaluated"
+        elif certificate["greatest_unevaluated"][q] > about["least"]:
+            fault = "a row that was not evaluated may be within"
+        faults += [f"query {q}: {fault}"] * bool(fault)
+    return faults
+
+
 def score_of(kernel: Mapping[str, Any]) -> Callable[[Array, Array], Array]:
     """Return the function of a query and rows that the certificate names."""
     name, configuration = kernel["name"], kernel["configuration"]
@@ -362,6 +400,11 @@ def main(words: Sequence[str]) -> int:
     score = score_of(about["kernel"])
     of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
     faults = []
+    if "least" in about:
+        faults = range_faults(vectors, queries, (hits, certificate))
+        faults += ["of other vectors, or not exact"] * (not (of_these and about["exact"]))
+        print("\n".join(faults) or f"proved: {len(queries)} queries")  # noqa: T201
+        return int(bool(faults))
     for q, answer in enumerate(answers_of(len(queries), hits, certificate)):
         fault = "of other vectors, or not exact"
         if of_these and about["exact"]:

@@ -34,7 +34,7 @@ from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.search.within import RangeAnswers
+from mercore.pipeline.search.within import RangeAnswers, hits_within
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import content_digest
@@ -127,7 +127,8 @@ class ExactTask(SearchTask):
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
-            hits = self.within_cut(Hits(scores=scores, ids=self.vectors.ids_of(proved.ids)))
+            hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
+            hits = hits_within(self.kernel, hits, self.cut)
             written = [*self.write(hits), _write_certificate(out, proved, self)] if out else []
             if out:
                 kept_answers(self, out).clear()

@@ -16,6 +16,7 @@ from mercore.pipeline.search.batch_search import (
     search_code_store,
     search_vector_store,
 )
+from mercore.pipeline.search.within import hits_within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class ScanTask(SearchTask):
                 hits = search_vector_store(
                     self.vectors, self.kernel, self.queries, settings, advance=advance
                 )
-        hits = self.within_cut(hits)
+        hits = hits_within(self.kernel, hits, self.cut)
         report = self.report(time.perf_counter() - began)
         if self.out:
             report["written"] = self.write(hits)

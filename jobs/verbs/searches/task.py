@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -21,7 +20,6 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
-from mercore.pipeline.search.within import shows_within
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
@@ -277,15 +275,6 @@ class SearchTask(ABC):
     @abstractmethod
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
-
-    def within_cut(self, hits: Hits) -> Hits:
-        """Return hits without those that are not within the threshold: −1 is in their place."""
-        if self.cut is None:
-            return hits
-        assert hits.scores is not None
-        scores, within = hits.scores, shows_within(self.kernel, hits.scores, self.cut)
-        none = self.kernel.shown(np.full(1, -np.inf, scores.dtype))
-        return Hits(scores=np.where(within, scores, none), ids=np.where(within, hits.ids, -1))
 
     def write(self, hits: Hits) -> list[str]:
         """Write the hits to ``out``, which must be given; return the paths written."""

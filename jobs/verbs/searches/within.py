@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -25,15 +24,15 @@ from mercore.pipeline.search.batch_search import code_executor
 from mercore.pipeline.search.choices.threshold import choose_threshold
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.within import (
-    PAIR_BYTES,
     Limit,
     RangeAnswers,
     check_count,
     concatenate_ranges,
     least_score,
+    pairs_in,
+    range_hits,
     search_codes_within,
     search_within,
-    shows_within,
 )
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -43,7 +42,6 @@ from mercore.stores.results.range_hits import RangeHits, write_range_hits
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import setting
 
-FREE_SHARE = 0.5  # of the free memory, which pairs take where no limit is given
 SAMPLED_QUERIES = 4096  # of which a sample is drawn
 
 
@@ -57,9 +55,7 @@ class WithinTask(SearchTask):
     def max_pairs(self) -> int:
         """The number of pairs that the memory holds."""
         memory = self.execution.memory
-        free = int(FREE_SHARE * psutil.virtual_memory().available)
-        left = free if memory is None else memory - INTERPRETER_BYTES - self.needed
-        return max(1, left // PAIR_BYTES)
+        return pairs_in(None if memory is None else memory - INTERPRETER_BYTES - self.needed)
 
     def range_report(self, seconds: float, hits: RangeHits) -> Report:
         """Return the report of a range search."""
@@ -105,7 +101,7 @@ class ExactWithinTask(ExactTask, WithinTask):
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = concatenate_ranges(prove(self, RangeAnswers, kept, lease))
             check_count(len(proved.ids), Limit(self.least, self.max_pairs))
-            hits = self._shown(proved)
+            hits = range_hits(self.kernel, self.vectors, proved, self.threshold)
             written = self.write_range(hits) if out else []
             if kept:
                 written.append(self._write_certificate(kept, proved))
@@ -113,14 +109,6 @@ class ExactWithinTask(ExactTask, WithinTask):
         report = self.range_report(time.perf_counter() - began, hits)
         report |= rows_scored(proved.evaluated, self)
         return report | ({"written": written} if out else {}), hits
-
-    def _shown(self, proved: RangeAnswers) -> RangeHits:
-        """Return the hits with the scores that users see."""
-        shown = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
-        within = shows_within(self.kernel, shown, self.threshold)
-        before = np.concatenate([[0], np.cumsum(within)])
-        ids = self.vectors.ids_of(proved.ids[within])
-        return RangeHits(lims=before[proved.lims], ids=ids, scores=shown[within])
 
     def _write_certificate(self, out: str, proved: RangeAnswers) -> str:
         """Write the certificate beside the hits; return its path."""
