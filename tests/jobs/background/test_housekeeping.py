@@ -130,9 +130,15 @@ def test_a_signal_goes_to_the_process_that_has_the_jobs_lock(state: StateFolder)
     assert lock is not None
     began = registry.claim()
     with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock]
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[lock],
+        start_new_session=True,  # as a job has one
     ) as process:
         os.close(lock)
+        assert process.stdout is not None
+        process.stdout.readline()  # before that, a signal can be lost
         job = registry.change("one", pid=process.pid)
         assert began is not None
         assert [each.state for each in cancel_jobs(state, registry, [job])] == [CANCELLED]
