@@ -29,9 +29,7 @@ from mercore.stores.vectors import blocks, original_ids
 
 DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
 RERANKED, RERANKED_PER = 100, 20  # codes that are scored again: at least, and per neighbour
-FIRST_WITHIN = 64  # neighbours of the first search of a radius
-GROWTH = 4  # factor of the next search, of the queries that have not left the radius yet
-FEW_WITHIN = 512  # rows per neighbour, at least; with fewer, scoring every row costs less
+ROUNDING = 1e-12  # of scores that become distances
 BLOCK_ROWS = 1024  # rows that search for their own neighbours within a radius at a time
 EXACT = (CHOOSE, *(name for name, kind in ENCODERS.items() if kind.bounds))
 Ids = NDArray[np.int64]
@@ -176,7 +174,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         most = self.n_samples_fit_ - (X is None)
         k = _checked(self.n_neighbors if n_neighbors is None else n_neighbors, most)
         hits = self._nearest(self._queries(X), k) if X is not None else self._others(k)
-        return (self._distances(hits), hits.ids) if return_distance else hits.ids
+        return (self._distances(hits.scores), hits.ids) if return_distance else hits.ids
 
     def kneighbors_graph(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
@@ -188,16 +186,33 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         X, n_neighbors : as of ``kneighbors``
         mode : ``"connectivity"`` for ones, ``"distance"`` for distances
         """
+        distances, ids = self.kneighbors(X, n_neighbors)
+        starts = np.arange(0, ids.size + 1, ids.shape[1])
+        return self._graph(mode, distances.ravel(), ids.ravel(), starts)
+
+    def radius_neighbors_graph(
+        self, X: ArrayLike | None = None, radius: float | None = None, mode: str = "connectivity"
+    ) -> csr_matrix:
+        """Return all rows within a distance of each query as a sparse matrix, float64[nq, n].
+
+        Parameters
+        ----------
+        X, radius : as of ``radius_neighbors``
+        mode : ``"connectivity"`` for ones, ``"distance"`` for distances
+        """
+        distances, ids = self.radius_neighbors(X, radius)
+        starts = np.cumsum([0, *map(len, ids)])
+        return self._graph(mode, np.concatenate(distances), np.concatenate(ids), starts)
+
+    def _graph(self, mode: str, distances: Distances, ids: Ids, starts: Ids) -> csr_matrix:
+        """Return neighbours as a sparse matrix [queries, ids]."""
         if mode not in ("connectivity", "distance"):
             raise InputError(
                 f"mode is {mode!r}: expected connectivity or distance. Fix: mode='distance'."
             )
-        distances, ids = self.kneighbors(X, n_neighbors)
-        nq, k = ids.shape
-        values = np.ones(nq * k) if mode == "connectivity" else distances.ravel()
-        starts = np.arange(0, nq * k + 1, k)
+        values = np.ones(len(ids)) if mode == "connectivity" else distances
         width = self.n_samples_fit_ + len(self._rows.dropped)  # ids count dropped rows too
-        return csr_matrix((values, ids.ravel(), starts), shape=(nq, width))
+        return csr_matrix((values, ids, starts), shape=(len(starts) - 1, width))
 
     def radius_neighbors(
         self,
@@ -235,28 +250,20 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         for first, rows in blocks(vectors, 0, vectors.rows, BLOCK_ROWS):
             yield rows, original_ids(np.arange(first, first + len(rows)), vectors.dropped)
 
-    def _within(self, queries: Any, radius: float, own: Ids | None) -> list[Any]:  # noqa: ANN401 - rows of any kind
-        """Return the distances and ids of all rows within a radius, per query.
-
-        The lists of those queries grow that have not left the radius yet.
-        """
-        most = self.n_samples_fit_ - (own is not None)
-        left, k = np.arange(queries.shape[0]), min(FIRST_WITHIN, most)
-        found: list[Any] = [None] * len(left)
-        while len(left):
-            search = self._exact if k * FEW_WITHIN <= self.n_samples_fit_ else self._every_row
-            hits = search(queries[left], k + (own is not None))
+    def _within(self, queries: Any, radius: float, own: Ids | None) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - rows of any kind
+        """Yield the distances and ids of all rows within a radius, per query."""
+        codes, ascending = self._codes, self._rows.kernel.ascending
+        store = codes if codes is not None and codes.proves else self._rows
+        # a little less than the score of the radius: the distances decide
+        threshold = radius if ascending else 1 - max(0.0, radius) ** 2 / 2 - ROUNDING
+        hits = store.search_within(queries, threshold, exact=True)
+        for query in range(len(hits)):
+            ids, scores = hits.of(query)
+            distances = self._distances(scores)
+            kept = distances <= radius
             if own is not None:
-                hits = _without(hits, own[left])
-            distances = self._distances(hits)
-            counts = (distances <= radius).sum(axis=1)
-            done = (counts < k) | (k == most)
-            for row in np.flatnonzero(done):
-                found[left[row]] = tuple(
-                    values[row, : counts[row]].copy() for values in (distances, hits.ids)
-                )
-            left, k = left[~done], min(GROWTH * k, most)
-        return found
+                kept &= ids != own[query]
+            yield distances[kept], ids[kept]
 
     def _nearest(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the k nearest rows of each query by the encoder, or by every row."""
@@ -300,11 +307,11 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         name = api.plain_path(self.kernel)
         return None if names_file(name) else KINDS[canonical_name(name)]
 
-    def _distances(self, hits: Hits) -> Distances:
-        """Return the distances of hits."""
-        assert hits.scores is not None
-        scores, kernel = hits.scores.astype(np.float64), self._rows.kernel
-        return scores if kernel.ascending else np.sqrt(np.maximum(0.0, 2 - 2 * scores))
+    def _distances(self, scores: NDArray[np.floating[Any]] | None) -> Distances:
+        """Return the distances of hits with some scores."""
+        assert scores is not None
+        exact: Distances = scores.astype(np.float64)
+        return exact if self._rows.kernel.ascending else np.sqrt(np.maximum(0.0, 2 - 2 * exact))
 
     def _open(self) -> None:
         """Open the stores."""
