@@ -19,15 +19,21 @@ from mercore.stores.rows import StoredRows
 from mercore.stores.vector_writer import RowWriter
 from mercore.stores.vectors import VectorStore
 
+DELETED = "deleted"  # kind of rows that a compaction leaves out
 BLOCK_BYTES = 8 << 20  # of a block, at least: far sources are not to be asked often
 
 
 @dataclass(frozen=True)
 class Drop:
-    """The rows that ingest leaves out: those that are all zero, those with NaN or infinity."""
+    """The rows that ingest leaves out: those that are all zero, those with NaN or infinity.
+
+    ``missing`` int64, ascending, are ids that no row of the source has, None for none; the rows of
+    the source have the other ids, and all of them are kept.
+    """
 
     zero: bool = False
     bad: bool = False
+    missing: NDArray[np.int64] | None = None
 
 
 @dataclass(kw_only=True)
@@ -176,6 +182,10 @@ def ingest(
         "duplicate_rows": n - counter.count(),
         **report.facts(),
     }
+    if drop.missing is not None:
+        ids = drop.missing
+        facts |= {"dropped_rows": ids.size, "dropped_kinds": {DELETED: ids.size}}
+        facts |= {"source_rows": n + ids.size}
     return writer.finish(facts, ids)
 
 

@@ -8,7 +8,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    IntegrityError,
+    MercoreError,
+    NotFoundError,
+)
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
 from mercore.stores.part_store.group_metadata import root_metadata
@@ -198,6 +204,19 @@ class PartBackedStore:
         relative = self.store.header.notes.get("source_relative")
         moved = [] if relative is None else [beside(self.where, str(relative))]
         return list(dict.fromkeys([self.source_path, *moved]))
+
+    def source_header(self, path: str) -> Header | None:
+        """Return the header of the store at a path of the vectors, read once; None if none is."""
+        if path not in self._source_headers:
+            try:
+                self._source_headers[path] = open_header(path)
+            except MercoreError:
+                self._source_headers[path] = None
+        return self._source_headers[path]
+
+    @cached_property
+    def _source_headers(self) -> dict[str, Header | None]:
+        return {}
 
     def record_source(self, source_path: Where) -> None:
         """Record the path of the vectors, if it is a new one; needs the lease of the store."""

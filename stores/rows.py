@@ -67,12 +67,15 @@ def open_stored(path: str) -> Stored | None:
     return None if header is None else open_vector_store(path, header)
 
 
-def open_vectors(path: str, checksums: dict[int, int] | None = None) -> Vectors:
+def open_vectors(
+    path: str, checksums: dict[int, int] | None = None, header: Header | None = None
+) -> Vectors:
     """Open a vector store of mercore, or a 2-D Zarr array (v2 or v3) of another tool.
 
     Parameters
     ----------
     checksums : those of an array's parts that another process has read: see ``checksums_of``
+    header : that of the store, if it has been read
 
     Raises
     ------
@@ -84,7 +87,7 @@ def open_vectors(path: str, checksums: dict[int, int] | None = None) -> Vectors:
         If a vector store is damaged.
     """
     location = location_of(path)
-    header = header_of_group(location)
+    header = header or header_of_group(location)
     if header is not None:
         return open_vector_store(location, header)
     if not location.exists():
@@ -107,9 +110,9 @@ def checksums_of(vectors: Vectors) -> dict[int, int] | None:
 
 
 class StoredRows:
-    """A vector store as a source of rows, for queries that were ingested."""
+    """A vector store, or some of its rows, as a source of rows."""
 
-    def __init__(self, vectors: VectorStore) -> None:
+    def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
         self.name = vectors.where
         self.shape = (vectors.rows, vectors.dims)

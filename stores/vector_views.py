@@ -36,6 +36,11 @@ class WrappedVectors(Vectors):
         """The number of ids."""
         return self.vectors.id_count
 
+    @property
+    def deleted(self) -> NDArray[np.uint8] | None:
+        """A bit for each row of the store, set if it is deleted."""
+        return self.vectors.deleted
+
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows; −1 stays −1."""
         return self.vectors.ids_of(rows)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.stores.deletions import deleted_bits
 from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.column import CHECKSUM_BYTES
@@ -134,6 +135,11 @@ class Vectors(ABC):
         """Return the rows of original ids, −1 for an id of no row."""
         rows = stored_rows(ids, self.dropped)
         return np.where(rows < self.rows, rows, -1)
+
+    @property
+    def deleted(self) -> NDArray[np.uint8] | None:
+        """A bit for each row of the store, set if it is deleted; None if none is."""
+        return None
 
     @abstractmethod
     def read_part(self, part: int) -> NDArray[Any]:
@@ -383,6 +389,11 @@ class VectorStore(Vectors):
         before, after = states[number], states[number + 1]
         dropped = self.dropped[before.dropped : after.dropped] - (before.rows + before.dropped)
         return before.rows, after.rows, dropped
+
+    @cached_property
+    def deleted(self) -> NDArray[np.uint8] | None:
+        """A bit for each row of the store, set if it is deleted: see ``deletions.py``."""
+        return deleted_bits(self.store.header, self.store.location)
 
     @property
     def source(self) -> str:

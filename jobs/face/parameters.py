@@ -179,6 +179,7 @@ SET_OF_ROWS = (
     "A range of ids such as 0:1000, or a file of ids or of a mask with one truth value per id: a "
     ".npy, or FILE.parquet::COLUMN; or such an array."
 )
+Ids = Annotated[StrPath | RowSet, Param(SET_OF_ROWS, type=ROWS, metavar="IDS")]
 Among = Annotated[
     StrPath | RowSet | None,
     Param(f"Look among these rows alone. {SET_OF_ROWS}", type=ROWS, metavar="ROWS"),

@@ -23,7 +23,7 @@ from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import KernelOptions
-from mercore.jobs.verbs.rows.choice import RowSet
+from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
 from mercore.jobs.verbs.searches.exact import check_bounds
 from mercore.jobs.verbs.searches.task import (
     DEFAULT_K,
@@ -95,7 +95,8 @@ class OpenStore:
                 "bounds. Fix: mercore.search(orders, queries)."
             )
         self.where = store
-        self._opened = open_searched(store, stored, SearchOptions(kernel=kernel))
+        every = SearchOptions(kernel=kernel, rows=RowChoice(with_deleted=True))
+        self._opened = open_searched(store, stored, every)
         self._moved = vectors
         self._threads = execution.thread_count
         self._memory = _free_memory() if execution.memory is None else execution.memory
@@ -269,9 +270,27 @@ class OpenStore:
         self, among: StrPath | RowSet | None, without: StrPath | RowSet | None
     ) -> Selection | None:
         """Return the rows that take part, None for all."""
+        if among is None and without is None:
+            return self._undeleted
         store = self._opened.codes or self._opened.vectors
         assert store is not None
-        return row_choice(among, without).selection(store)
+        return row_choice(among, without).selection(store, self._deleted)
+
+    @cached_property
+    def _undeleted(self) -> Selection | None:
+        """The rows that are not deleted, None for all."""
+        store = self._opened.codes or self._opened.vectors
+        assert store is not None
+        return row_choice(None, None).selection(store, self._deleted)
+
+    @cached_property
+    def _deleted(self) -> NDArray[np.uint8] | None:
+        """A bit for each row, set if it is deleted."""
+        codes, vectors = self._opened.codes, self._opened.vectors
+        if codes is not None:
+            return codes.deleted(self._moved)
+        assert vectors is not None
+        return vectors.deleted
 
     def _scan(self, queries: Source, settings: SearchSettings, selection: Selection | None) -> Hits:
         """Search codes, or every vector."""

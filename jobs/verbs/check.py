@@ -8,7 +8,8 @@ from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
 from mercore.jobs.verbs.inputs import VerbTask, exclusive
 from mercore.stores.codes import KIND as CODES
-from mercore.stores.errors import FormatError
+from mercore.stores.deletions import deleted_bits
+from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.add_blocks import add_blocks
 from mercore.stores.part_store.part_store import PartStore
@@ -32,6 +33,10 @@ class CheckTask(VerbTask):
             progress("check", parts, "parts") as advance,
         ):
             faults = add_blocks(self.store, advance) if adds else self.store.check(advance)
+            try:
+                deleted_bits(self.store.header, self.store.location)
+            except IntegrityError as error:
+                faults = [*faults, error.message]
         if self.add_blocks and not faults:
             state = "has its checksums of blocks now" if adds else "had checksums of blocks already"
             echo(f"{self.path} {state}", err=True)

@@ -7,6 +7,7 @@ from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore
+from mercore.stores.deletions import deleted_rows
 from mercore.stores.formats import check_format, open_source
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.orders import OrderStore
@@ -75,12 +76,14 @@ def open_info(store: str, options: InfoOptions = InfoOptions()) -> InfoTask:
 
 def describe_vectors(vectors: VectorStore) -> Report:
     """Return the description of a vector store."""
+    deleted = deleted_rows(vectors.store.header)
     return {
         "kind": VECTORS,
         "path": vectors.where,
         "rows": vectors.rows,
         "parts": vectors.parts,
         "bytes": vectors.stored_bytes,
+        **({"deleted_rows": deleted} if deleted else {}),
         "fingerprint": vectors.fingerprint,
         **{
             key: value

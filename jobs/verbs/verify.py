@@ -141,7 +141,7 @@ def open_verify(
     check_domain(rows, kernel)
     codes = _bounds(options.bounds, rows, kernel)
     if codes is not None:
-        codes = options.rows.select_codes(codes)
+        codes = options.rows.select_codes(codes, vectors)
     rows = options.rows.select_vectors(rows)
     source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):

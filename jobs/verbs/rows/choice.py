@@ -11,7 +11,6 @@ from mercore.jobs.options import RANGE
 from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.errors import InputError
 from mercore.stores.formats.labels import open_row_set
-from mercore.stores.orders import OrderStore
 from mercore.stores.selection import Selection, pack_range, pack_rows, selection_of
 from mercore.stores.vector_views import selected_vectors
 from mercore.stores.vectors import Vectors, stored_rows
@@ -24,47 +23,70 @@ RowSet: TypeAlias = str | slice | range | Sequence[int] | NDArray[Any]
 class RowChoice:
     """The rows that take part: all, or those of ``among``, and none of ``without``.
 
-    A set of rows is a range of ids such as ``1000:2000``, or the ids or the mask of a file or of
-    an array.
+    Deleted rows take no part, unless ``with_deleted``. A set of rows is a range of ids such as
+    ``1000:2000``, or the ids or the mask of a file or of an array.
     """
 
     among: RowSet | None = None
     without: RowSet | None = None
+    with_deleted: bool = False
 
-    def select_codes(self, codes: CodeStore) -> CodeStore:
-        """Return the codes of the rows that take part."""
-        chosen = self.selection(codes)
+    def select_codes(self, codes: CodeStore, vectors: str | None = None) -> CodeStore:
+        """Return the codes of the rows that take part; ``vectors`` were moved to this path."""
+        chosen = self.selection(codes, codes.deleted(vectors))
         return codes if chosen is None else SelectedCodes(codes, chosen)
 
     def select_vectors(self, vectors: Vectors) -> Vectors:
         """Return the vectors of the rows that take part."""
-        return selected_vectors(vectors, self.selection(vectors))
+        return selected_vectors(vectors, self.selection(vectors, vectors.deleted))
 
-    def selection(self, store: CodeStore | Vectors | OrderStore) -> Selection | None:
+    def selection(
+        self, store: CodeStore | Vectors, deleted: NDArray[np.uint8] | None = None
+    ) -> Selection | None:
         """Return the selection of the rows of a store, or None if all take part.
+
+        Parameters
+        ----------
+        deleted : a bit for each row, set if it is deleted
 
         Raises
         ------
         MercoreError
             If a set cannot be read or has ids that the store lacks, or no row takes part.
         """
-        if self.among is None and self.without is None:
+        if self.with_deleted:
+            deleted = None
+        if self.among is None and self.without is None and deleted is None:
             return None
         bits = pack_range(0, store.rows, store.rows)
         if self.among is not None:
-            bits = _bits(self.among, "among", store)
+            bits = bits_of(self.among, "among", store)
         if self.without is not None:
-            bits &= ~_bits(self.without, "without", store)
+            bits &= ~bits_of(self.without, "without", store)
+        if deleted is not None:
+            shared = min(len(bits), len(deleted))
+            bits[:shared] &= ~deleted[:shared]
         if not bits.any():
             raise InputError(
-                f"no row of {store.where} takes part: found none that {option('among')} and "
-                f"{option('without')} leave, expected one or more. Fix: name other rows."
+                f"no row of {store.where} takes part: found none that {option('among')}, "
+                f"{option('without')} and deletions leave, expected one or more. Fix: name other "
+                "rows."
             )
         return selection_of(bits)
 
 
-def _bits(given: RowSet, name: str, store: CodeStore | Vectors | OrderStore) -> NDArray[np.uint8]:
-    """Return a bit for each row of a store, set for the rows of a set."""
+def bits_of(given: RowSet, name: str, store: CodeStore | Vectors) -> NDArray[np.uint8]:
+    """Return a bit for each row of a store, set for the rows of a set.
+
+    Parameters
+    ----------
+    name : of the option, for messages
+
+    Raises
+    ------
+    MercoreError
+        If the set cannot be read, or has ids that the store lacks.
+    """
     rows, dropped, ids = store.rows, store.dropped, store.id_count
     span = _range(given)
     if span is not None:

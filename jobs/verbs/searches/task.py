@@ -2,7 +2,6 @@
 
 import shlex
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -24,7 +23,6 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
-from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import check_range_path
@@ -163,7 +161,8 @@ def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> 
         refuse_unused(f"{store} has its kernel already", linear_map=kernel.linear_map)
         of_codes = kernel_from_spec(codes.spec.kernel, custom)
         kernel.check_same(of_codes, store)
-        return Opened(options.rows.select_codes(codes), None, of_codes, custom, map_of(codes))
+        codes = options.rows.select_codes(codes, options.vectors)
+        return Opened(codes, None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     linear_map = kernel.open_map()
     rows = stored if isinstance(stored, VectorStore) else open_vectors(store)
@@ -208,7 +207,8 @@ def open_source_vectors(
 
 def _as_encoded(codes: CodeStore | OrderStore, path: str, *, exact: bool) -> Vectors:
     """Open the vectors at a path as codes encode them: without the rows appended since."""
-    vectors = mapped_vectors(open_vectors(path), map_of(codes))
+    rows = open_vectors(path, header=codes.source_header(path))
+    vectors = mapped_vectors(rows, map_of(codes))
     encoded = [state for state in vectors.history if state.fingerprint == codes.spec.source]
     if encoded:
         grown = _grown(vectors.where, vectors.rows, codes)
@@ -223,11 +223,10 @@ def _as_encoded(codes: CodeStore | OrderStore, path: str, *, exact: bool) -> Vec
 
 def print_growth(codes: CodeStore) -> None:
     """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
-    with suppress(MercoreError):
-        layout = open_header(codes.source_path).layout
-        if codes.encoded_rows in {state["rows"] for state in layout.grown_from}:
-            grown = _grown(codes.source_path, layout.rows, codes)
-            echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+    header = codes.source_header(codes.source_path)
+    if header and codes.encoded_rows in {state["rows"] for state in header.layout.grown_from}:
+        grown = _grown(codes.source_path, header.layout.rows, codes)
+        echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
