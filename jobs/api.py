@@ -202,77 +202,6 @@ def append(
 @verb(
     section=DATA,
     examples=(
-        "mercore delete base.zarr withdrawn.npy",
-        "mercore delete base.zarr 1000:2000",
-    ),
-)
-def delete(
-    store: GrownVectors,
-    ids: Ids,
-) -> Call[Report]:
-    """Delete rows from the vector store ``store``: no search finds them any more.
-
-    ``ids`` are a range such as 0:1000, or a file of ids or of a mask: a .npy, or
-    FILE.parquet::COLUMN.
-
-    No row is copied, and codes, bounds and sorted orders that were made before stay as they are: a
-    search leaves the deleted rows out. The bytes of the rows stay on disk until compact writes a
-    store without them.
-
-    Raises
-    ------
-    MercoreError
-        If the ids cannot be read, or the store lacks one of them, or no row would be left.
-
-    Examples
-    --------
-    >>> import mercore
-    >>> report = mercore.ingest("base.npy", "kept.zarr")
-    >>> mercore.delete("kept.zarr", [3, 4, 5])["rows"]
-    197
-    """
-    from mercore.jobs.verbs.rows.delete import open_delete
-
-    return Call(open_delete, (file_path(store), plain_path(ids)))
-
-
-@verb(
-    section=DATA,
-    examples=("mercore compact base.zarr smaller.zarr",),
-    writes_once=True,
-)
-def compact(
-    store: Vectors,
-    target: NewVectors,
-    *,
-    compressor: Compressor = "none",
-) -> Call[Report]:
-    """Copy the rows of ``store`` that are not deleted into the vector store ``target``.
-
-    The rows keep their ids. Codes of the old store are not those of the new one: encode it.
-
-    Raises
-    ------
-    MercoreError
-        If no row is deleted, or the new store cannot be written.
-
-    Examples
-    --------
-    >>> import mercore
-    >>> report = mercore.ingest("base.npy", "whole.zarr")
-    >>> report = mercore.delete("whole.zarr", range(50))
-    >>> mercore.compact("whole.zarr", "rest.zarr")["rows"]
-    150
-    """
-    from mercore.jobs.verbs.rows.delete import CompactOptions, open_compact
-
-    options = CompactOptions(compressor=compressor)
-    return Call(open_compact, (file_path(store), file_path(target)), options)
-
-
-@verb(
-    section=DATA,
-    examples=(
         "mercore encode base.zarr codes.zarr --kernel chi2",
         "mercore encode base.zarr bounds.zarr --kernel chi2 --encoder bound",
     ),
@@ -393,6 +322,80 @@ def index(
         execution=execution_options(workers, processes, scheduler, memory, option="workers"),
     )
     return Call(open_index, (file_path(codes), file_path(store)), options)
+
+
+@verb(
+    section=DATA,
+    examples=(
+        "mercore delete base.zarr withdrawn.npy",
+        "mercore delete base.zarr 1000:2000",
+    ),
+)
+def delete(
+    store: GrownVectors,
+    ids: Ids,
+) -> Call[Report]:
+    """Delete rows from the vector store ``store``: no search finds them any more.
+
+    ``ids`` are a range such as 0:1000, or a file of ids or of a mask: a .npy, or
+    FILE.parquet::COLUMN.
+
+    No row is copied, and codes, bounds and sorted orders that were made before stay as they are: a
+    search leaves the deleted rows out. The bytes of the rows stay on disk until compact writes a
+    store without them.
+
+    Raises
+    ------
+    MercoreError
+        If the ids cannot be read, or the store lacks one of them, or no row would be left.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.ingest("base.npy", "kept.zarr")
+    >>> mercore.delete("kept.zarr", [3, 4, 5])["rows"]
+    197
+    """
+    from mercore.jobs.verbs.rows.delete import open_delete
+
+    return Call(open_delete, (file_path(store), plain_path(ids)))
+
+
+@verb(
+    section=DATA,
+    examples=(
+        "mercore compact base.zarr smaller.zarr",
+        "mercore compact base.zarr smaller.zarr --compressor zstd",
+    ),
+    writes_once=True,
+)
+def compact(
+    store: Vectors,
+    target: NewVectors,
+    *,
+    compressor: Compressor = "none",
+) -> Call[Report]:
+    """Copy the rows of ``store`` that are not deleted into the vector store ``target``.
+
+    The rows keep their ids. Codes of the old store are not those of the new one: encode it.
+
+    Raises
+    ------
+    MercoreError
+        If no row is deleted, or the new store cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.ingest("base.npy", "whole.zarr")
+    >>> report = mercore.delete("whole.zarr", range(50))
+    >>> mercore.compact("whole.zarr", "rest.zarr")["rows"]
+    150
+    """
+    from mercore.jobs.verbs.rows.delete import CompactOptions, open_compact
+
+    options = CompactOptions(compressor=compressor)
+    return Call(open_compact, (file_path(store), file_path(target)), options)
 
 
 @verb(

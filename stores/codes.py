@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.deletions import deleted_bits
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_backed_store import PartBackedStore
+from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.header import Header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.deletions import deleted_bits
 from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.column import CHECKSUM_BYTES
+from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.header import Header, column_fields, open_header
 from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore

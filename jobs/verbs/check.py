@@ -8,10 +8,10 @@ from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
 from mercore.jobs.verbs.inputs import VerbTask, exclusive
 from mercore.stores.codes import KIND as CODES
-from mercore.stores.deletions import deleted_bits
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.add_blocks import add_blocks
+from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.rows import stored_header
 from mercore.stores.vectors import KIND as VECTORS

@@ -7,10 +7,10 @@ from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore
-from mercore.stores.deletions import deleted_rows
 from mercore.stores.formats import check_format, open_source
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.orders import OrderStore
+from mercore.stores.part_store.deletions import deleted_rows
 from mercore.stores.results.hdf5 import split_dataset
 from mercore.stores.results.recognise import describe_results
 from mercore.stores.rows import open_stored

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import mercore
-from mercore.stores import deletions
 from mercore.stores.errors import InputError, IntegrityError, MercoreError
+from mercore.stores.part_store import deletions
 from mercore.stores.results.certificates import read_certificate
 from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest

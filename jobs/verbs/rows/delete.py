@@ -13,11 +13,11 @@ from mercore.jobs.verbs.info import describe_vectors
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask, exclusive
 from mercore.jobs.verbs.rows.choice import RowChoice, RowSet, bits_of
 from mercore.pipeline.ingest import Drop, ingest
-from mercore.stores.deletions import deleted_rows, publish_deletion
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.deletions import deleted_rows, publish_deletion
 from mercore.stores.rows import StoredRows
 from mercore.stores.vector_writer import VectorWriter
 from mercore.stores.vectors import Vectors, VectorStore, open_vector_store
