@@ -23,7 +23,7 @@ from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.errors import InputError, counted
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
@@ -140,9 +140,9 @@ def open_verify(
     kernel = options.kernel.open(rows)
     check_domain(rows, kernel)
     codes = _bounds(options.bounds, rows, kernel)
-    if codes is not None:
-        codes = options.rows.select_codes(codes, vectors)
     rows = options.rows.select_vectors(rows)
+    if codes is not None and rows.selection is not None:
+        codes = SelectedCodes(codes, rows.selection)
     source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):
         queries_claimed = counted(len(claimed.ids), "query", "queries")
