@@ -80,8 +80,9 @@ if TYPE_CHECKING:
     from mercore.jobs.verbs.inputs import KernelOptions
     from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
     from mercore.stores.results.hits import Hits as FoundHits
+    from mercore.stores.results.range_hits import RangeHits
 else:  # types whose modules take long to load
-    BoundChoice = FoundHits = Any
+    BoundChoice = FoundHits = RangeHits = Any
 
 T = TypeVar("T")
 NAMES = {"kernel": "chi2", "encoder": "aska"}  # examples
@@ -405,6 +406,7 @@ def compact(
         "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
     ),
     compiles=True,
+    printer="print_search",
     planned=True,
     writes_once=True,
     replaces=True,
@@ -505,6 +507,92 @@ def search(
         force=force,
     )
     return Call(open_search, (file_path(store), plain_path(queries)), options)
+
+
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore pairs train.zarr test.npy --kernel chi2 --within 0.95 --none",
+        "mercore pairs bounds.zarr --within 0.9 --groups groups.parquet",
+    ),
+    compiles=True,
+    writes_once=True,
+    replaces=True,
+    again="run the same command again; with ``out`` it keeps its finished batches",
+    printer="print_pairs",
+    negative="refuted",
+)
+def pairs(
+    store: Annotated[StrPath, Param(type=READ)],
+    others: Annotated[Rows | None, Param(type=READ)] = None,
+    *,
+    within: Annotated[float | str, Param(type=WITHIN, metavar="T")],
+    none: bool = False,
+    groups: Annotated[StrPath | None, Param(type=WRITTEN, metavar="FILE")] = None,
+    among: Among = None,
+    without: Without = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
+    kernel: Kernel = None,
+    gamma: Gamma = None,
+    transform: Transform = None,
+    linear_map: Map = None,
+    batch: Batch = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: SearchMemory = None,
+    out: Annotated[StrPath | None, Param(type=WRITTEN, metavar="PAIRS")] = None,
+    force: Force = False,
+) -> Call[tuple[Report, RangeHits]]:
+    """Find all pairs of a row of ``store`` and one of ``others`` within a threshold; miss none.
+
+    Without ``others`` they are pairs of different rows of ``store``, each found once: duplicates
+    have the score of a row with itself. The command prints first, second and score, unless ``out``
+    names a file; the function returns a report and the pairs, as a range search does: those of row
+    q of ``others`` are ``hits.of(q)``.
+
+    Parameters
+    ----------
+    store : A store of vectors, of bounds, or of codes that prove.
+    others : Rows to compare with those of ``store``: a file, a store or an array.
+    within : Find pairs with a score of at least T, or a distance of at most T. With top:0.001%, so
+        many of all pairs.
+    none : Ask whether there is no such pair: stop at the first ones, and exit with 1.
+    groups : Write the group of each row, and which row of each to keep, to a .parquet or .npz file:
+        rows that pairs connect are one group, and its lowest id is kept.
+    vectors : The new path of the encoded vectors, if they were moved.
+    kernel : The kernel, or the FILE.py of a custom one. Codes have theirs.
+    out : Write the pairs to a .parquet file of first, second and score, or a .npz file, a sparse
+        matrix of scores; and a certificate.
+
+    Raises
+    ------
+    MercoreError
+        If something does not exist, does not fit together, or exceeds the memory.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report, hits = mercore.pairs("base.zarr", "query.npy", kernel="chi2", within=0.9)
+    >>> len(hits), report["pairs"] == len(hits.ids)
+    (5, True)
+    """
+    from mercore.jobs.verbs.pairs import PairsOptions, open_pairs
+    from mercore.jobs.verbs.searches.task import SearchOptions
+
+    search = SearchOptions(
+        within=within,
+        exact=True,
+        rows=row_choice(among, without),
+        vectors=plain_path(vectors),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
+        batch=batch,
+        execution=execution_options(threads, processes, scheduler, memory),
+        out=plain_path(out),
+        force=force,
+    )
+    options = PairsOptions(search=search, none=none, groups=plain_path(groups))
+    return Call(open_pairs, (file_path(store), plain_path(others)), options)
 
 
 @verb(

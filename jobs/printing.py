@@ -104,6 +104,28 @@ def print_search(report: Report, hits: "Hits | RangeHits") -> None:
         click.echo(f"rows scored per query: {few}, from {orders}", err=True)
 
 
+def print_pairs(report: Report, hits: "RangeHits") -> None:
+    """Print first, second and score, tab-separated, unless the pairs are in a file.
+
+    What they say goes to stderr.
+    """
+    if "written" not in report:
+        click.echo("first\tsecond\tscore\n" * (report["pairs"] > 0), nl=False)
+        for first in range(len(hits)):
+            ids, scores = (values.tolist() for values in hits.of(first))
+            for second, score in zip(ids, scores, strict=True):
+                click.echo(f"{first}\t{second}\t{score:.9g}")
+    written = f" → {', '.join(report['written'])}" if "written" in report else ""
+    ended = ", and the search ended there" if report["refuted"] else ""
+    found = counted(report["pairs"], "pair") if report["pairs"] else "no pair is within"
+    echo(f"{_work(report)}: {found}{ended}{written}", err=True)
+    click.echo(_proof(report), err=True)
+    if "groups" in report:
+        groups = counted(report["groups"], "group")
+        drop = f"{report['rows_to_drop']:,} rows to drop"
+        echo(f"{groups}, {drop} → {report['written_groups']}", err=True)
+
+
 def print_verdicts(report: Report, *, every: bool = False) -> None:
     """Print the queries that are not proved, or ``every`` query, tab-separated, one per line.
 

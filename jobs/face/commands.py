@@ -81,7 +81,7 @@ def run_verb(verb: Verb, values: Mapping[str, object], *, json: bool, **shown: o
         written = hits is None or "written" in report
         echo_json(report if written else report | hits.json())
     elif hits is not None:
-        printing.print_search(report, hits)
+        getattr(printing, verb.printer)(report, hits)
     else:
         getattr(printing, verb.printer)(report, **shown)
     if verb.negative and report[verb.negative]:
@@ -97,7 +97,11 @@ def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter
         many = -1 if option.several else 1
         return [
             click.Argument(
-                [name], type=option.type, nargs=many, required=True, metavar=option.metavar
+                [name],
+                type=option.type,
+                nargs=many,
+                required=parameter.default is Parameter.empty,
+                metavar=option.metavar,
             )
         ]
     kind, default = type_of(parameter), parameter.default

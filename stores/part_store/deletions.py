@@ -58,7 +58,7 @@ def publish_deletion(header: Header, location: Location, bits: Bits) -> Header:
     """Publish the bits of all deleted rows, and the header that names them; needs the lease."""
     before: dict[str, Any] = header.notes.get(NOTE, {})
     digest = _digest(bits)
-    if digest == before.get("digest"):
+    if digest == before.get("digest") or not bits.any():
         return header
     if before.get("before") not in (None, digest):
         _file(location, before["before"]).remove()

@@ -1,6 +1,6 @@
 """Hits of a range search, any number per query, and their files: ``.npz .parquet .ibin``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -114,6 +114,18 @@ def _parquet_bytes(hits: RangeHits, _: int, __: bool) -> bytes:
     }
     stream = BytesIO()
     parquet.write_table(pa.table(lists), stream, write_page_checksum=True)
+    return stream.getvalue()
+
+
+def table_bytes(columns: Mapping[str, NDArray[Any]], suffix: str) -> bytes:
+    """Return the bytes of a file of columns of equal length: ``.parquet`` or ``.npz``."""
+    if suffix == ".npz":
+        return npz_bytes(dict(columns))
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    stream = BytesIO()
+    parquet.write_table(pa.table(dict(columns)), stream, write_page_checksum=True)
     return stream.getvalue()
 
 

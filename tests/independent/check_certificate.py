@@ -317,40 +317,54 @@ def check_query(vectors: Vectors, answer: Mapping[str, Any]) -> str:
 
 
 def range_faults(
-    vectors: Vectors, queries: Array, files: tuple[Mapping[str, Array], Mapping[str, Array]]
+    vectors: Vectors, queries: Array, hits: Mapping[str, Array], certificate: Mapping[str, Array]
 ) -> list[str]:
     """Return the faults of the answers of a range search, one per query that has one.
 
-    A row that scores nearer to the threshold than rounding may be listed or not.
+    Pairs of the rows with themselves list rows of higher ids alone, in lists by id.
     """
-    hits, certificate = files
     about = json.loads(str(certificate["about"]))
-    score, within = score_of(about["kernel"]), about["within"]
-    distances = about["kernel"]["name"] == euclidean.__name__
+    own, starts = vectors.ids if about.get("itself") else None, hits["indptr"]
+    if own is not None:
+        queries = vectors.rows.astype(np.float64)
+        if len(starts) - 1 <= own[-1] or starts[-1] != np.diff(starts)[own].sum():
+            return ["pairs are of other rows"]
+        starts = np.concatenate([starts[own], starts[-1:]])
     faults = []
     for q, query in enumerate(queries):
-        listed = slice(*hits["indptr"][q : q + 2])
-        ids, scores = hits["indices"][listed], hits["data"][listed]
-        true = true_scores(score, query, vectors.rows)
-        shown = np.sqrt(-true) if distances else true
-        margin = ROUNDING * max(1.0, float(abs(shown).max()))
-        sign = -1 if distances else 1
-        sure = vectors.ids[sign * (shown - within) > margin]
-        possible = vectors.ids[sign * (shown - within) >= -margin]
-        at = np.searchsorted(vectors.ids, ids).clip(max=len(vectors.ids) - 1)
-        fault = ""
-        if len(np.unique(ids)) < len(ids) or not np.isin(ids, possible).all():
-            fault = "a row is listed twice, or is not within"
-        elif not np.isin(sure, ids).all():
-            fault = "a row within is not listed"
-        elif not (abs(scores - shown[at]) <= margin).all() or (sign * np.diff(scores) > 0).any():
-            fault = "scores are others, or not the nearest first"
-        elif not len(sure) <= certificate["evaluated"][q] <= len(vectors.rows):
-            fault = "too few rows are evaluated"
-        elif certificate["greatest_unevaluated"][q] > about["least"]:
+        true = true_scores(score_of(about["kernel"]), query, vectors.rows)
+        shown = np.sqrt(-true) if about["kernel"]["name"] == euclidean.__name__ else true
+        counted = np.ones(len(true), np.bool_) if own is None else vectors.ids > own[q]
+        listed = slice(*starts[q : q + 2])
+        some = hits["indices"][listed], hits["data"][listed]
+        fault = fault_of_range(vectors, some, np.where(counted, shown, np.nan), about)
+        if not fault and not certificate["evaluated"][q] <= len(true):
+            fault = "more rows are evaluated than there are"
+        if not fault and certificate["greatest_unevaluated"][q] > about["least"]:
             fault = "a row that was not evaluated may be within"
         faults += [f"query {q}: {fault}"] * bool(fault)
     return faults
+
+
+def fault_of_range(
+    vectors: Vectors, listed: tuple[Array, Array], shown: Array, about: Mapping[str, Any]
+) -> str:
+    """All rows within are listed, and no other; NaN in ``shown`` is a row that does not count.
+
+    A row that scores nearer to the threshold than rounding may be listed or not.
+    """
+    ids, scores = listed
+    sign = -1 if about["kernel"]["name"] == euclidean.__name__ else 1
+    margin = ROUNDING * max(1.0, float(np.nanmax(abs(shown), initial=0.0)))
+    beyond = sign * (shown - about["within"])
+    at = np.searchsorted(vectors.ids, ids).clip(max=len(vectors.ids) - 1)
+    if len(np.unique(ids)) < len(ids) or not np.isin(ids, vectors.ids[beyond >= -margin]).all():
+        return "a row is listed twice, or is not within"
+    if not np.isin(vectors.ids[beyond > margin], ids).all():
+        return "a row within is not listed"
+    if not (abs(scores - shown[at]) <= margin).all() or (sign * np.diff(scores) > 0).any():
+        return "scores are others, or not the nearest first"
+    return ""
 
 
 def score_of(kernel: Mapping[str, Any]) -> Callable[[Array, Array], Array]:
@@ -401,7 +415,7 @@ def main(words: Sequence[str]) -> int:
     of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
     faults = []
     if "least" in about:
-        faults = range_faults(vectors, queries, (hits, certificate))
+        faults = range_faults(vectors, queries, hits, certificate)
         faults += ["of other vectors, or not exact"] * (not (of_these and about["exact"]))
         print("\n".join(faults) or f"proved: {len(queries)} queries")  # noqa: T201
         return int(bool(faults))

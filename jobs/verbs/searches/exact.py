@@ -104,9 +104,13 @@ class ExactTask(SearchTask):
             "k": self.settings.k,
         } | {name: value for name, value in optional.items() if value is not None}
 
-    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int) -> Any:  # noqa: ANN401
-        """Return the answers to a batch of raw queries."""
+    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
+        """Return the answers to a batch of raw queries, the first of which has a number."""
         return search.prove(queries, k)
+
+    def enough(self, answers: Any) -> bool:  # noqa: ANN401
+        """Return whether the search may end after the answers to a batch."""
+        return False
 
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
@@ -126,6 +130,8 @@ class ExactTask(SearchTask):
             check_id(out, int(self.vectors.ids_of(last)[0]), self.hits_format)
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
+            if lease:
+                lease.check()
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
             hits = hits_within(self.kernel, hits, self.cut)
@@ -242,10 +248,10 @@ def prove(
             number, share, work = batch
             if isinstance(work, dict):
                 return kind(**work)
-            proved: Answered = task.solve(share, work, task.settings.k)
-            if lease:
+            first = number * task.settings.batch
+            proved: Answered = task.solve(share, work, task.settings.k, first)
+            if lease and kept:
                 lease.check()
-            if kept:
                 kept.put(number, proved.arrays())
             return proved
 
@@ -253,10 +259,10 @@ def prove(
         for proved in in_order(batches, answer, exact.executor.concurrent_batches):
             answers.append(proved)
             advance(len(proved.evaluated))
+            if task.enough(proved):
+                return answers
         if task.check_all:
             exact.executor.check_rest()
-    if lease:
-        lease.check()  # the hits are written next
     return answers
 
 

@@ -89,7 +89,7 @@ class ExactWithinTask(ExactTask, WithinTask):
         """The score of the ranking kernel that every row within has."""
         return least_score(self.kernel, self.threshold)
 
-    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int) -> Any:  # noqa: ANN401
+    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
         """Return the answers to a batch of raw queries."""
         return search_within(search, queries, Limit(self.least, self.max_pairs))
 
@@ -100,15 +100,19 @@ class ExactWithinTask(ExactTask, WithinTask):
         out, kept = self.out, self.out if self.certified else None
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = concatenate_ranges(prove(self, RangeAnswers, kept, lease))
+            if lease:
+                lease.check()
             check_count(len(proved.ids), Limit(self.least, self.max_pairs))
             hits = range_hits(self.kernel, self.vectors, proved, self.threshold)
-            written = self.write_range(hits) if out else []
-            if kept:
+            ended = len(hits) == self.queries.shape[0]  # or enough was known before
+            written = self.write_range(hits) if out and ended else []
+            if kept and ended:
                 written.append(self._write_certificate(kept, proved))
+            if kept:
                 kept_answers(self, kept).clear()
         report = self.range_report(time.perf_counter() - began, hits)
         report |= rows_scored(proved.evaluated, self)
-        return report | ({"written": written} if out else {}), hits
+        return report | ({"written": written} if written else {}), hits
 
     def _write_certificate(self, out: str, proved: RangeAnswers) -> str:
         """Write the certificate beside the hits; return its path."""
