@@ -11,12 +11,22 @@ if TYPE_CHECKING:
     from mercore.jobs.api import *  # noqa: F403 - its functions, which are all that it defines
     from mercore.jobs.session.neighbors import KernelNeighbors as KernelNeighbors
     from mercore.jobs.session.open_store import open as open
+    from mercore.jobs.session.predictors import (
+        KernelNeighborsClassifier as KernelNeighborsClassifier,
+    )
+    from mercore.jobs.session.predictors import KernelNeighborsRegressor as KernelNeighborsRegressor
+    from mercore.jobs.session.predictors import (
+        KernelNeighborsTransformer as KernelNeighborsTransformer,
+    )
     from mercore.stores.errors import MercoreError as MercoreError
     from mercore.stores.errors import MercoreWarning as MercoreWarning
 
 API = "mercore.jobs.api"
 HOMES = {
     "KernelNeighbors": "mercore.jobs.session.neighbors",
+    "KernelNeighborsClassifier": "mercore.jobs.session.predictors",
+    "KernelNeighborsRegressor": "mercore.jobs.session.predictors",
+    "KernelNeighborsTransformer": "mercore.jobs.session.predictors",
     "MercoreError": "mercore.stores.errors",
     "MercoreWarning": "mercore.stores.errors",
     "open": "mercore.jobs.session.open_store",
