@@ -28,6 +28,14 @@ class KernelNeighborsTransformer(TransformerMixin, KernelNeighbors):  # type: ig
         ``"connectivity"`` for ones
     n_neighbors, kernel, gamma, transform_scale, encoder, rerank, radius, path, memory, n_jobs : as
         of ``KernelNeighbors``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercore import KernelNeighborsTransformer
+    >>> rows = np.array([[4.0, 0.0], [1.0, 3.0], [0.0, 2.0]])
+    >>> KernelNeighborsTransformer(1, kernel="chi2").fit_transform(rows).indices.tolist()
+    [0, 1, 1, 2, 2, 1]
     """
 
     def __init__(
@@ -72,7 +80,13 @@ class KernelNeighborsTransformer(TransformerMixin, KernelNeighbors):  # type: ig
         return self.kneighbors_graph(X, k, mode=self.mode)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> csr_matrix:
-        """Fit the rows, and return their neighbours: see ``fit`` and ``transform``."""
+        """Fit the rows, and return the neighbours of each as ``transform`` does.
+
+        Parameters
+        ----------
+        X : as of ``fit``
+        y : has no meaning, and is there for pipelines
+        """
         return self.fit(X).transform(X)
 
     @property
@@ -203,14 +217,24 @@ class KernelNeighborsClassifier(ClassifierMixin, _Predictor):  # type: ignore[mi
         return self
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the share of the votes of each class, float64[nq, classes]."""
+        """Return the share of the votes of each class, float64[nq, classes].
+
+        Parameters
+        ----------
+        X : dtype[nq, d]
+        """
         ids, weights = self._votes(X)
         shares = np.zeros((len(ids), len(self.classes_)))
         np.add.at(shares, (np.arange(len(ids))[:, None], self._class_of[ids]), weights)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class with the most votes, of equal ones the first, [nq]."""
+        """Return the class with the most votes, of equal ones the first, [nq].
+
+        Parameters
+        ----------
+        X : dtype[nq, d]
+        """
         first = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[first])
 
@@ -223,6 +247,15 @@ class KernelNeighborsRegressor(RegressorMixin, _Predictor):  # type: ignore[misc
     weights : as of ``KernelNeighborsClassifier``
     n_neighbors, kernel, gamma, transform_scale, encoder, rerank, path, memory, n_jobs : as of
         ``KernelNeighbors``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercore import KernelNeighborsRegressor
+    >>> rows = np.array([[4.0, 0.0], [3.0, 1.0], [1.0, 3.0], [0.0, 2.0]])
+    >>> model = KernelNeighborsRegressor(2, kernel="chi2").fit(rows, [1.0, 2.0, 5.0, 6.0])
+    >>> model.predict([[1.0, 4.0]]).tolist()
+    [5.5]
     """
 
     def fit(self, X: ArrayLike | Path, y: Any = None) -> Self:  # noqa: ANN401 - as scikit-learn
@@ -237,7 +270,12 @@ class KernelNeighborsRegressor(RegressorMixin, _Predictor):  # type: ignore[misc
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the weighted means of the targets, float64[nq] or [nq, outputs]."""
+        """Return the weighted means of the targets, float64[nq] or [nq, outputs].
+
+        Parameters
+        ----------
+        X : dtype[nq, d]
+        """
         ids, weights = self._votes(X)
         shares = weights / weights.sum(axis=1, keepdims=True)
         return np.asarray(np.einsum("qk,qk...->q...", shares, self._targets[ids]))
