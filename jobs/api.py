@@ -40,6 +40,7 @@ from mercore.jobs.face.parameters import (
     Processes,
     Queries,
     QueryLabels,
+    RangeFormat,
     Ranks,
     Rows,
     Scheduler,
@@ -593,6 +594,90 @@ def pairs(
     )
     options = PairsOptions(search=search, none=none, groups=plain_path(groups))
     return Call(open_pairs, (file_path(store), plain_path(others)), options)
+
+
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore graph base.zarr -k 10 --kernel chi2 --out graph.npz",
+        "mercore graph bounds.zarr -k 15 --distances --out graph.npz",
+    ),
+    compiles=True,
+    writes_once=True,
+    replaces=True,
+    again="run the same command again; with ``out`` it keeps its finished batches",
+    printer="print_search",
+)
+def graph(
+    store: Annotated[StrPath, Param(type=READ)],
+    *,
+    k: int | None = None,
+    distances: bool = False,
+    among: Among = None,
+    without: Without = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
+    kernel: Kernel = None,
+    gamma: Gamma = None,
+    transform: Transform = None,
+    linear_map: Map = None,
+    batch: Batch = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: SearchMemory = None,
+    out: Annotated[StrPath | None, Param(type=WRITTEN, metavar="GRAPH")] = None,
+    hits_format: RangeFormat = None,
+    force: Force = False,
+) -> Call[tuple[Report, RangeHits]]:
+    """Find the true k nearest other rows of each row of ``store``.
+
+    A row is left out of its own neighbours by its id, so equal rows are neighbours. The command
+    prints row, rank, id and score, unless ``out`` names a file; the function returns a report and
+    the graph: the neighbours of the row with id i are ``hits.of(i)``.
+
+    Parameters
+    ----------
+    store : A store of vectors, of bounds, or of codes that prove.
+    k : Neighbours per row. By default 10.
+    distances : Write the distance √(2 − 2 K) in feature space in place of the score K.
+    vectors : The new path of the encoded vectors, if they were moved.
+    kernel : The kernel, or the FILE.py of a custom one. Codes have theirs.
+    out : Write the graph to a .npz file, a sparse matrix of SciPy by ids, or a .parquet or .ibin
+        file; and a certificate.
+
+    Raises
+    ------
+    MercoreError
+        If something does not exist, does not fit together, or exceeds the memory.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report, hits = mercore.graph("base.zarr", kernel="chi2", k=3)
+    >>> ids, scores = hits.of(7)
+    >>> len(ids), 7 in ids
+    (3, False)
+    """
+    from mercore.jobs.verbs.graph import GraphOptions, open_graph
+    from mercore.jobs.verbs.searches.task import SearchOptions
+
+    search = SearchOptions(
+        k=k,
+        exact=True,
+        rows=row_choice(among, without),
+        vectors=plain_path(vectors),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
+        batch=batch,
+        execution=execution_options(threads, processes, scheduler, memory),
+    )
+    options = GraphOptions(
+        search=search,
+        distances=distances,
+        out=plain_path(out),
+        hits_format=hits_format,
+        force=force,
+    )
+    return Call(open_graph, (file_path(store),), options)
 
 
 @verb(

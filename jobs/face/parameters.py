@@ -165,6 +165,10 @@ def format_of(hits: str) -> Param:
 
 
 OutFormat = Annotated[str | None, format_of("out")]
+RangeFormat = Annotated[
+    str | None,
+    Param("The format of ``out``: npz, parquet, ibin, or faiss (lims, D and I).", metavar="FORMAT"),
+]
 HitsFormat = Annotated[str | None, format_of("hits")]
 TruthFormat = Annotated[str | None, format_of("truth")]
 Hits = Annotated[

@@ -159,6 +159,15 @@ def _rows_from(search: ExactSearch, first: int) -> tuple[ExactSearch, int]:
     return replace(search, scorer=scorer, bounds=bounds, remote=narrow), first
 
 
+def own_rows(store: str, moved: str | None) -> str:
+    """Return the path of the rows of a store: its own, or that of the vectors of codes.
+
+    In their place, the rows that take part are the queries.
+    """
+    stored = open_stored(store)
+    return open_source_vectors(stored, moved).where if isinstance(stored, CodeStore) else store
+
+
 def open_pairs(store: str, others: AnyQueries | None, options: PairsOptions) -> PairsTask:
     """Open a store and the other rows, and check them.
 
@@ -172,11 +181,7 @@ def open_pairs(store: str, others: AnyQueries | None, options: PairsOptions) -> 
             f"{option('groups')} joins the rows of one store: found two sets of rows. Fix: leave "
             f"{option('groups')} out."
         )
-    queries = others
-    if queries is None:  # in whose place the rows that take part come below
-        stored = open_stored(store)
-        codes = stored if isinstance(stored, CodeStore) else None
-        queries = open_source_vectors(codes, options.search.vectors).where if codes else store
+    queries = own_rows(store, options.search.vectors) if others is None else others
     task = open_search(store, queries, options.search)
     assert isinstance(task, ExactWithinTask)
     same = {each.name: getattr(task, each.name) for each in fields(task)}

@@ -135,7 +135,9 @@ class ExactTask(SearchTask):
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
             hits = hits_within(self.kernel, hits, self.cut)
-            written = [*self.write(hits), _write_certificate(out, proved, self)] if out else []
+            written = (
+                [*self.write(hits), write_answers_certificate(out, proved, self)] if out else []
+            )
             if out:
                 kept_answers(self, out).clear()
         report = self.report(time.perf_counter() - began) | summary(proved, self)
@@ -308,7 +310,7 @@ def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
     }
 
 
-def _write_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
+def write_answers_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
     """Write the certificate beside the hits; return its path."""
     kth = proved.scores[:, -1]
     arrays = {

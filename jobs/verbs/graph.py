@@ -1,0 +1,133 @@
+"""``mercore graph``: the k nearest other rows of each row of a store."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mercore.jobs.options import Report, refuse_unused
+from mercore.jobs.verbs.inputs import VerbOptions, exclusive
+from mercore.jobs.verbs.pairs import own_rows
+from mercore.jobs.verbs.search import open_search
+from mercore.jobs.verbs.searches.exact import (
+    ExactTask,
+    kept_answers,
+    prove,
+    summary,
+    write_answers_certificate,
+)
+from mercore.jobs.verbs.searches.task import SearchOptions
+from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
+from mercore.stores.errors import InputError
+from mercore.stores.results.hits import certificate_path, check_hits_path
+from mercore.stores.results.partial_answers import is_unfinished
+from mercore.stores.results.range_hits import RangeHits, check_range_path, write_range_hits
+from mercore.stores.rows import StoredRows
+from mercore.stores.wording import option, setting
+
+DEFAULT_K = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions(VerbOptions):
+    """The options of graph: those of the search, which writes nothing, and of the file."""
+
+    search: SearchOptions
+    distances: bool = False
+    out: str | None = None
+    hits_format: str | None = None
+    force: bool = False
+
+    def check(self) -> None:
+        """Refuse contradictions, and a file that cannot be written."""
+        self.search.check()
+        if self.out is None:
+            unused = {"hits_format": self.hits_format, "force": self.force or None}
+            refuse_unused(f"without {option('out')} no file is written", **unused)
+            return
+        replaces = self.force or is_unfinished(self.out)
+        check_range_path(self.out, self.hits_format, replace=replaces)
+        check_hits_path(certificate_path(self.out), replace=replaces)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphTask(ExactTask):
+    """An exact search of a store for its own rows, for one neighbour more: a row may find itself.
+
+    With ``distances`` scores become √(2 − 2 K), the distance in feature space.
+    """
+
+    distances: bool
+
+    @cached_property
+    def about(self) -> Report:
+        """The inputs of the answers, which a certificate states: the lists with the row itself."""
+        return super().about | {"graph": True}
+
+    def run(self) -> tuple[Report, Any]:
+        """Search; return a report and the graph, as hits of each id."""
+        self.check_limits()
+        began = time.perf_counter()
+        out = self.out
+        with exclusive(Path(out)) if out else nullcontext() as lease:
+            proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
+            if lease:
+                lease.check()
+            hits = self._graph(proved)
+            written = []
+            if out:
+                ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
+                written = write_range_hits(out, hits, ids, self.hits_format, distances=ascending)
+                written.append(write_answers_certificate(out, proved, self))
+                kept_answers(self, out).clear()
+        report = self.report(time.perf_counter() - began) | summary(proved, self)
+        report["k"] -= 1
+        return report | ({"written": written} if out else {}), hits
+
+    def _graph(self, proved: ExactAnswers) -> RangeHits:
+        """Return the neighbours by the ids of the rows; an id of no row has none."""
+        rows, k = len(proved.ids), self.settings.k - 1
+        itself = proved.ids == np.arange(rows)[:, None]
+        itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others come before it
+        ids, scores = proved.ids[~itself], proved.scores[~itself]
+        shown = self.kernel.shown(self.kernel.from_ranking(scores))
+        if self.distances and not self.kernel.ascending:
+            shown = np.sqrt(np.maximum(0.0, 2 - 2 * shown))
+        counts = np.zeros(self.vectors.id_count, np.int64)
+        counts[self.vectors.ids_of(np.arange(rows))] = k
+        lims = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return RangeHits(lims=lims, ids=self.vectors.ids_of(ids), scores=shown)
+
+
+def open_graph(store: str, options: GraphOptions) -> GraphTask:
+    """Open a store of vectors, of bounds, or of codes that prove, and check the options.
+
+    Raises
+    ------
+    MercoreError
+        If something does not exist or fit together, or there are not enough other rows.
+    """
+    options.check()
+    search = options.search
+    if search.k is None:
+        search = replace(search, k=DEFAULT_K)
+    task = open_search(store, own_rows(store, search.vectors), search)
+    assert isinstance(task, ExactTask)
+    k, rows = task.settings.k, task.vectors.rows
+    if k >= rows:
+        raise InputError(
+            f"k is out of range: found {k}, expected 1 to {rows - 1}, the other rows of each row. "
+            f"Fix: {setting(k=max(1, rows - 1))}"
+        )
+    if options.distances and not (task.kernel.normalised or task.kernel.ascending):
+        raise InputError(
+            f"kernel {task.kernel.name} gives no distances. Fix: leave {option('distances')} out."
+        )
+    same = {each.name: getattr(task, each.name) for each in fields(task)}
+    same |= {"queries": StoredRows(task.vectors), "settings": replace(task.settings, k=k + 1)}
+    same |= {"out": options.out, "hits_format": options.hits_format}
+    return GraphTask(**same, distances=options.distances).fit(batch=search.batch)

@@ -1,0 +1,131 @@
+"""The graph of all rows: the nearest other rows of each, against brute force; equal rows, files,
+resumption, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+
+import mercore
+from mercore.jobs.verbs.graph import GraphTask
+from tests.independent.exact_truth import nearest
+from tests.support.cases import loop_over
+from tests.support.running import histograms, invoke, succeed
+
+N, D, K = 400, 16, 5
+ROWS = histograms(N, D, seed=1)
+ROWS[300:320] = ROWS[100]  # more equal rows than neighbours
+ROWS[330:340] = ROWS[200:210]
+ROWS[[0, 3, 250]] = 0  # left out by ingest
+KEPT = np.flatnonzero(ROWS.any(axis=1))
+Ids = NDArray[np.int64]
+STORES: dict[str, dict[str, Any]] = {
+    "v": {"kernel": "chi2"},
+    "codes": {},
+    "bounds": {},
+    "v as distances": {"kernel": "euclidean"},
+    "v as products": {"kernel": "inner_product"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graph")
+    mercore.ingest(ROWS, folder / "v", drop_zero_rows=True)
+    encoder = "kpca-pq:landmarks=64,components=32,subquantizers=16"
+    for name, text in (("codes", encoder), ("bounds", "bin-bound:groups=16")):
+        mercore.encode(folder / "v", folder / name, kernel="chi2", encoder=text, part_rows=128)
+    return folder
+
+
+def true_graph(kernel: str, ids: Ids) -> Ids:
+    """The k nearest others of each row, of all its neighbours in their true order."""
+    every = ids[nearest(kernel, ROWS[ids], ROWS[ids], len(ids))]
+    others: Ids = every[every != ids[:, None]].reshape(len(ids), -1)
+    return others[:, :K]
+
+
+def listed(hits: Any, ids: Ids) -> Ids:
+    """The neighbours of some ids; no other id has any."""
+    assert len(hits) == N
+    assert np.diff(hits.lims)[ids].tolist() == [K] * len(ids)
+    assert len(hits.ids) == K * len(ids)
+    return np.array([hits.of(i)[0] for i in ids.tolist()])
+
+
+@loop_over(("threads", "batch"), [(1, 1024), (2, 50)])
+@pytest.mark.parametrize("name", STORES)
+def test_the_neighbours_are_the_true_ones(
+    name: str, threads: int, batch: int, folder: Path
+) -> None:
+    options = STORES[name]
+    given: Any = {**options, "k": K, "threads": threads, "batch": batch}
+    store, kernel = folder / name.split(maxsplit=1)[0], options.get("kernel", "chi2")
+    report, hits = mercore.graph(store, **given)
+    np.testing.assert_array_equal(listed(hits, KEPT), true_graph(kernel, KEPT))
+    assert report["k"] == K
+    some = KEPT[(KEPT >= 100) & (KEPT < 320)]
+    _, hits = mercore.graph(store, among="100:320", **given)
+    np.testing.assert_array_equal(listed(hits, some), true_graph(kernel, some))
+
+
+def test_files_are_by_id(folder: Path, tmp_path: Path) -> None:
+    line = f"graph {folder}/codes -k {K} --out"
+    true = true_graph("chi2", KEPT)
+    succeed(f"{line} {tmp_path}/g.npz --distances")
+    matrix: Any = scipy.sparse.load_npz(f"{tmp_path}/g.npz")
+    assert matrix.shape == (N, N)
+    np.testing.assert_array_equal(matrix.indices.reshape(-1, K), true)
+    nearest_ones = mercore.KernelNeighbors(K, kernel="chi2").fit(folder / "v")
+    distances, ids = nearest_ones.kneighbors()
+    np.testing.assert_array_equal(ids, true)
+    np.testing.assert_allclose(matrix.data.reshape(-1, K), distances, rtol=1e-12, atol=1e-12)
+    succeed(f"{line} {tmp_path}/g.parquet")
+    table = pq.read_table(f"{tmp_path}/g.parquet").to_pydict()
+    assert [table["ids"][i] for i in KEPT.tolist()] == true.tolist()
+    assert table["ids"][3] == []
+    report = mercore.info(f"{tmp_path}/g.npz.certificate.npz")
+    assert report["k"] == K + 1
+    assert report["graph"]
+
+
+def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    line = f"graph {folder}/bounds -k {K} --batch 100 --threads 1 --out"
+    succeed(f"{line} {tmp_path}/whole.npz")
+    solved: list[int] = []
+    solve = GraphTask.solve
+
+    def killed(self: GraphTask, search: Any, queries: Any, k: int, first: int = 0) -> Any:
+        solved.append(first)
+        if len(solved) == 3:
+            raise KeyboardInterrupt
+        return solve(self, search, queries, k, first)
+
+    with patch.object(GraphTask, "solve", killed):
+        assert invoke(f"{line} {tmp_path}/g.npz").code != 0
+        succeed(f"{line} {tmp_path}/g.npz")
+    assert solved == [0, 100, 200, 200, 300]
+    for suffix in ("", ".certificate.npz"):
+        whole = (tmp_path / f"whole.npz{suffix}").read_bytes()
+        assert (tmp_path / f"g.npz{suffix}").read_bytes() == whole
+
+
+def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.npz").write_bytes(b"")
+    for words, message in {
+        f"{folder}/codes -k 397": "found 397, expected 1 to 396, the other rows",
+        f"{folder}/codes -k 1 --among 5:6": "found 1, expected 1 to 0, the other rows",
+        f"{folder}/v": "needs a kernel",
+        f"{folder}/v --kernel inner_product --distances": "gives no distances",
+        f"{folder}/codes --out {tmp_path}/g.h5": "of any number",
+        f"{folder}/codes --out {tmp_path}/there.npz": "exists",
+        f"{folder}/codes --hits-format npz": "no file is written",
+    }.items():
+        outcome = invoke(f"graph {words}")
+        assert outcome.code == 2
+        assert message in outcome.err
