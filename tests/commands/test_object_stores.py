@@ -736,3 +736,28 @@ def test_rows_are_looked_up_by_ranges_of_objects(server: ObjectServer, tmp_path:
     scanned, _ = api.search(codes, tmp_path / "one.npy", k=10)
     looked_up = report["read_bytes"] - scanned["read_bytes"]
     assert 0 < looked_up < 10 * (16 << 10) + 9 * (256 << 10)  # of 30 MB; blocks, and small gaps
+
+
+def test_questions_of_rows_there_are_answered_as_here(
+    there: str, here: Path, tmp_path: Path
+) -> None:
+    """Among, within, pairs and the graph; deleted and compacted rows."""
+    queries, bounds = here / "queries.npy", ("--encoder", "bin-bound", "--groups", 8)
+    np.save(tmp_path / "gone.npy", np.arange(0, 3000, 7))
+    answers: dict[str, list[str]] = {"here": [], "there": []}
+    for name, folder in (("here", str(tmp_path)), ("there", f"{URL}/questions")):
+        succeed(f"ingest {here}/base.npy {folder}/v")
+        succeed(f"encode {folder}/v {folder}/b", *KERNEL_OPTION, *bounds)
+        for _ in range(2):
+            for line in (
+                f"search {folder}/b {queries} -k 5 --exact --among 100:2000",
+                f"search {folder}/b {queries} --within top:0.05% --exact",
+                f"pairs {folder}/b {queries} --within 0.8 --without {tmp_path}/gone.npy",
+                f"graph {folder}/b -k 2 --among 0:300",
+            ):
+                answers[name].append(succeed(line))
+            succeed(f"delete {folder}/v {tmp_path}/gone.npy")
+        succeed(f"compact {folder}/v {folder}/w")
+        answers[name].append(succeed(f"search {folder}/w {queries} -k 5", *KERNEL_OPTION))
+    assert answers["there"] == answers["here"]
+    assert answers["here"][0] != answers["here"][4]
