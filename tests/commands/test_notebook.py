@@ -41,7 +41,7 @@ def test_a_data_frame_has_the_neighbours_that_are_shown(tmp_path: Path) -> None:
     shown = nbformat.read(NOTEBOOKS / "neighbours.ipynb", as_version=4)
     notebook = nbformat.read(NOTEBOOKS / "neighbours.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert len(notebook.cells) == 10
+    assert len(notebook.cells) == 12
     assert texts(notebook) == texts(shown)
 
 
