@@ -206,10 +206,18 @@ class PartBackedStore:
         return list(dict.fromkeys([self.source_path, *moved]))
 
     def source_header(self, path: str) -> Header | None:
-        """Return the header of the store at a path of the vectors, read once; None if none is."""
+        """Return the header of the store at a path of the vectors, read once; None if none is.
+
+        Raises
+        ------
+        IntegrityError
+            If it is damaged: it may name deleted rows.
+        """
         if path not in self._source_headers:
             try:
                 self._source_headers[path] = open_header(path)
+            except IntegrityError:
+                raise
             except MercoreError:
                 self._source_headers[path] = None
         return self._source_headers[path]

@@ -164,10 +164,16 @@ def test_a_kill_leaves_the_rows_of_before_or_after(folder: Path) -> None:
     assert files_of(folder / "v") == after
 
 
-@pytest.mark.parametrize("damage", ["removed", "another", "cut"])
+@pytest.mark.parametrize("damage", ["removed", "another", "cut", "header"])
 def test_a_damaged_deletion_is_no_undoing(damage: str, folder: Path) -> None:
     mercore.delete(folder / "v", slice(100, 300))
     (file,) = (folder / "v" / "deleted").iterdir()
+    if damage == "header":  # whose digest no longer fits
+        header = folder / "v" / "zarr.json"
+        header.write_text(header.read_text().replace(file.name, "0" * 32))
+        with pytest.raises(IntegrityError, match=r"zarr\.json is damaged"):
+            mercore.search(folder / "codes", QUERIES, k=K)
+        return
     if damage == "removed":
         file.unlink()
     elif damage == "another":
