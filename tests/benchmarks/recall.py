@@ -17,7 +17,7 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import Default
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.stores.rows import open_rows
-from tests.benchmarks.measurements import recall
+from tests.benchmarks.measurements import peers, recall
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table
 
@@ -45,6 +45,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "distance": {"metric": "distance"},
 }
 MANY_ATOMS = 2  # rows per atom, beside the default
+MOST_ROWS, TRAINING = 8000, 4000  # beside peers, which learn for minutes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,17 +72,29 @@ class Setup:
     @cached_property
     def every(self) -> dict[str, recall.Data]:
         """The sets by name."""
-        named = [("main data", self.base, self.query_file), *self.sets]
-        return {name: self._ingested(name, base, queries) for name, base, queries in named}
+        return {name: self._ingested(name, base, queries) for name, base, queries in self.named}
+
+    @property
+    def named(self) -> list[tuple[str, str, str]]:
+        """The name, base and queries of each set."""
+        return [("main data", self.base, self.query_file), *self.sets]
+
+    def fewer(self, name: str, base: str, queries: str) -> recall.Data:
+        """Return at most MOST_ROWS rows of a set, evenly drawn."""
+        few = str(self.folder / f"{name}.npy")
+        np.save(few, spread_queries(base, MOST_ROWS))
+        return self._ingested(f"fewer {name}", few, queries)
 
     def _ingested(self, name: str, base: str, query_file: str) -> recall.Data:
         folder = self.folder / name.replace(" ", "-")
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         np.save(folder / "queries.npy", spread_queries(query_file, self.queries))
-        api.ingest(base, str(folder / "vectors"))
+        if not (folder / "vectors").exists():
+            api.ingest(base, str(folder / "vectors"))
         shape = open_rows(base).shape
         atoms = AskaSpec(n_atoms=Default(self.atoms)).with_defaults_for(*shape).n_atoms
         return recall.Data(
+            name=name.removeprefix("fewer "),
             store=str(folder / "vectors"),
             queries=str(folder / "queries.npy"),
             folder=folder,
@@ -202,6 +215,23 @@ def _bytes(setup: Setup) -> list[Table]:
             if data is setup.data and size == 28:
                 drawn.append(curves)
     return tables + drawn
+
+
+def _peers(setup: Setup) -> list[Table]:
+    """Return a table per set and number of bytes; figures are kept in the folder as they come."""
+    tables: dict[str, dict[str, Row]] = {}
+    for kernel in setup.kernels:
+        for name, base, queries in setup.named:
+            data = setup.fewer(name, base, queries)
+            for size in peers.SIZES:
+                title = f"R@1 / R@10 / R@100, {size} bytes per row, {name}: {_size(data)}"
+                rows = tables.setdefault(title, {})
+                for codes, found in peers.recalls(data, kernel, size, TRAINING):
+                    rows.setdefault(codes, {"codes": codes})[kernel] = _texmex(found)
+    return [
+        Table(title=title, rows=list(rows.values()), keys=("codes",))
+        for title, rows in tables.items()
+    ]
 
 
 def _compared(
@@ -376,6 +406,26 @@ codes of 64 bits. One seed; nothing is reranked.
 """,
             measure=_bytes,
             plot=Plot("Recall@R of encoders at equal bytes, one panel per kernel", _draw),
+        ),
+        Section(
+            name="peers",
+            title="Beside quantisers of faiss at equal bytes",
+            text="""
+Quantisers of faiss do not know the kernel. So each gets unit vectors of principal components of the
+same feature map (`map-pq`), or of kernel PCA with 1 024 landmarks where half 0 wanted it: under
+`intersection` on the main data. Half 0 also chose the components: 64 for PQ, OPQ and LSQ up to 28
+bytes, 128 for the others; 256 for bags of words. Ours take the components of `mercore compare --bytes`.
+
+- All bytes that a search reads count. Ours have no proofs. Residual codes of faiss are decoded, so
+  they store no norms. RaBitQ has a bit per coordinate and 8 bytes of factors. SQ takes as many
+  coordinates as fit with 8 or 4 bits each. `faiss PQ`, PRQ and RaBitQ rotate at random before.
+- Options of faiss are its defaults: beams of 5, 50 iterations of OPQ, 25 of LSQ. RaBitQ's queries are
+  float32.
+- Every quantiser learns from 4,000 rows, which are few: LSQ fits them too well. One seed. OPQ and the
+  residual quantisers of faiss learn for up to two minutes, so larger sets and LSQ of more than 8 bytes
+  or other kernels are left out.
+""",
+            measure=_peers,
         ),
         Section(
             name="preprocessing",
