@@ -40,17 +40,35 @@ OURS = {
     "kpca-pq:quantizer=rq": (8,),
     "aska": (28,),
 }
-PEERS = {  # sizes that take no minutes
+OURS_WIDE = {  # of sets in WIDE
+    "map-pq:quantizer=rq,components=256": (8,),
+    "map-pq:components=252": (28,),
+    "map-pq:quantizer=prq,components=252": (28,),
+    "map-pq:components=256": (64,),
+}
+PEERS = {
     "PQ": SIZES,
     "OPQ": SIZES,
     "RQ": SIZES,
+    "RQ with norms": (8,),
     "PRQ": (8, 28),
     "LSQ": (8,),
     "RaBitQ": (28, 64),
     "SQ 8 bits": SIZES,
     "SQ 4 bits": SIZES,
 }
+SLOW = {  # what learns for minutes: measured under one kernel
+    "map-pq:quantizer=prq": (28,),
+    "map-pq:quantizer=prq,components=252": (28,),
+    "OPQ": (64,),
+    "RQ": (64,),
+    "RQ with norms": (8,),
+    "PRQ": (8, 28),
+    "LSQ": (8,),
+}
+OF_SLOW = "chi2"
 PRODUCTS = ("PQ", "OPQ", "LSQ")  # that want few coordinates
+SEARCHED = ("RQ with norms", "RaBitQ")  # codes; of others, decoded rows
 LANDMARKS = 1024
 WIDEST = 256  # coordinates, of which a peer takes the first
 SCALARS = {
@@ -59,19 +77,24 @@ SCALARS = {
 }
 FACTORS = 8  # bytes of two numbers that RaBitQ adds to its bits
 BY_LANDMARKS = {("main data", "intersection")}  # kernel PCA finds more than the map; elsewhere less
-WIDTHS = {"bags of words": (256, 256)}  # coordinates of product quantisers, and of the others
+WIDTHS = {  # coordinates of PRODUCTS up to 28 bytes, of those of 64, and of the others
+    "main data": (64, 128, 128),
+    "GIST of photographs": (64, 192, 128),
+    "bags of words": (256, 256, 256),
+}
+WIDE = ("bags of words",)  # of which ours take more components, too
 
 
 def recalls(data: Data, kernel: str, size: int, training: int) -> Iterator[tuple[str, Recall]]:
     """Yield the recall of codes of ``size`` bytes by name; the folder keeps it for another run."""
     tasks = dict[str, Callable[[], Recall]]()
-    for name, sizes in OURS.items():
-        if size in sizes:
+    for name, sizes in (OURS | OURS_WIDE if data.name in WIDE else OURS).items():
+        if size in sizes and (kernel == OF_SLOW or size not in SLOW.get(name, ())):
             options = f"atoms={data.atoms}" if name == "aska" else f"training-rows={training}"
             text = f"{name}{',' if ':' in name else ':'}{options}"
             tasks[name] = partial(of_ours, data, kernel, text, size)
     for name, sizes in PEERS.items():
-        if size in sizes and (name != "LSQ" or kernel == "chi2"):
+        if size in sizes and (kernel == OF_SLOW or size not in SLOW.get(name, ())):
             tasks[f"faiss {name}"] = partial(of_peer, data, kernel, name, size, training)
     file = data.folder / f"{kernel}-{size}.json"
     kept = json.loads(file.read_text()) if file.exists() else {}
@@ -98,7 +121,7 @@ def of_peer(data: Data, kernel: str, name: str, size: int, training: int) -> Rec
     points, asked = (unit_rows(each[:, :width]).astype(np.float32) for each in found)
     index = make_index(name, width, size)
     index.train(points[_drawn(len(points), training)])
-    if name == "RaBitQ":
+    if name in SEARCHED:
         index.add(points)
         ids = index.search(asked, FOUND)[1]
     else:
@@ -113,10 +136,10 @@ def chosen_space(name: str, kernel: str, peer: str, size: int) -> tuple[str, int
     space = "kpca" if (name, kernel) in BY_LANDMARKS else "map"
     if peer.startswith("SQ"):
         return space, 8 * size // int(peer.split()[1])
-    few, many = WIDTHS.get(name, (64, 128))
+    few, more, many = WIDTHS.get(name, WIDTHS["main data"])
     if peer == "RaBitQ":
         return space, min(many, 8 * (size - FACTORS))
-    width = few if peer in PRODUCTS and size < 64 else many
+    width = (few if size < 64 else more) if peer in PRODUCTS else many
     shares = size if peer in ("PQ", "OPQ") else _groups(size)
     return space, width - width % shares
 
@@ -169,6 +192,8 @@ def make_index(name: str, width: int, size: int) -> Any:
             index = faiss.IndexRaBitQ(8 * (size - FACTORS))
             index.qb = 0  # queries stay float32
             matrix = faiss.RandomRotationMatrix(width, index.d)
+        case "RQ with norms":
+            return faiss.index_factory(width, f"RQ{size - 1}x8_Nqint8")
         case "RQ":
             index = faiss.IndexResidualQuantizer(width, size, 8)
             index.rq.train_type |= faiss.ResidualQuantizer.Skip_codebook_tables  # they take 1 GB
