@@ -441,10 +441,10 @@ as many as the table says.
   figures of `chi2` alone where they take longest. More rows would help them, and our `rq`, most.
 - *ours − faiss* is the best of ours less the best of faiss, rank by rank.
 
-With 28 and 64 bytes the best of ours finds as much as the best of faiss on SIFT, or more, within 0.011.
-Elsewhere it finds up to 0.05 less:
+On SIFT the best of ours finds as much as the best of faiss, or more, within 0.011. Elsewhere it finds
+up to 0.05 less:
 
-- GIST, 8 bytes: RQ finds 0.03 to 0.04 more. Our last byte also stands for ‖ŷ‖², which lets a scan do with
+- GIST, 8 bytes: RQ finds 0.02 to 0.04 more at ranks 1 and 10. Our last byte also stands for ‖ŷ‖², which lets a scan do with
   look-ups; *RQ with norms* is level with ours.
 - GIST and bags of words, 28 bytes, `intersection`: RQ finds up to 0.05 more than product codes; our `prq` was
   measured under `chi2` alone, where it is level with RQ on GIST.
