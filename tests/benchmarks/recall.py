@@ -446,8 +446,8 @@ up to 0.05 less:
 
 - GIST, 8 bytes: RQ finds 0.02 to 0.04 more at ranks 1 and 10. Our last byte also stands for ‖ŷ‖², which lets a scan do with
   look-ups; *RQ with norms* is level with ours.
-- GIST and bags of words, 28 bytes, `intersection`: RQ finds up to 0.05 more than product codes; our `prq` was
-  measured under `chi2` alone, where it is level with RQ on GIST.
+- GIST and bags of words, 28 bytes: under `intersection` and `hellinger` RQ finds up to 0.05 more at some ranks;
+  our `prq` was measured under `chi2` alone, where it is level with RQ on GIST.
 - Bags of words: R@100 of 28 bytes is 0.02 higher by RQ under `chi2`, R@10 of 64 bytes 0.02 higher by OPQ. OPQ
   learns a rotation, and ours only share the components out evenly.
 """,
