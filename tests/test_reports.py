@@ -13,6 +13,7 @@ from mercore.jobs import api
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import draw_rows
 from tests.benchmarks.exact import REPORT as EXACT
+from tests.benchmarks.measurements import peers
 from tests.benchmarks.measurements.halves import write_halves
 from tests.benchmarks.measurements.recall import Data, by_drawn_rows
 from tests.benchmarks.recall import REPORT as RECALL
@@ -297,3 +298,21 @@ def test_recall_tells_rows_that_are_atoms_from_the_others(tmp_path: Path) -> Non
     assert drawn == 1 > every > others
     assert every == pytest.approx(found.nearest + (1 - found.nearest) * others)
     assert str(data) == "300 rows, 200 queries, m = 100 (33.3 % of the rows), α = 2"
+
+
+@pytest.mark.parametrize("name", peers.PEERS)
+def test_quantisers_of_faiss_take_the_bytes_that_the_report_says(name: str) -> None:
+    for size in peers.PEERS[name]:
+        for data in ("main data", "bags of words"):
+            _, width = peers.chosen_space(data, "chi2", name, size)
+            assert peers.make_index(name, width, size).sa_code_size() == size
+
+
+@pytest.mark.parametrize("name", ["SQ 8 bits", "RaBitQ"])
+def test_coordinates_of_peers_keep_the_nearest_rows(tmp_path: Path, name: str) -> None:
+    rows = np.random.default_rng(0).random((300, 16), np.float32)
+    np.save(tmp_path / "queries.npy", rows[:100])  # each is its own nearest row
+    api.ingest(rows, tmp_path / "vectors")
+    store, queries = str(tmp_path / "vectors"), str(tmp_path / "queries.npy")
+    data = Data(store=store, queries=queries, folder=tmp_path, atoms=100, sparsity=2)
+    assert peers.of_peer(data, "chi2", name, 28, 300)["texmex@1"] > 0.95

@@ -1,6 +1,7 @@
 """Benchmarks, one command per report: ``python -m tests.benchmarks recall BASE QUERIES``."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -58,13 +59,18 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
     metavar="NAME BASE QUERIES",
     help="Another set of vectors.",
 )
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A folder that keeps stores and figures: a run that was stopped goes on.",
+)
 @report_options
-def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
+def recall(*, keep: Path | None, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
     """Recall of ASKA codes by every definition, and of encoders side by side."""
     from tests.benchmarks.recall import REPORT
     from tests.benchmarks.recall import Setup as RecallSetup
 
-    with TemporaryDirectory() as folder:
+    with nullcontext(keep) if keep else TemporaryDirectory() as folder:
         produce(REPORT, RecallSetup(folder=Path(folder), **options), only, path)
 
 

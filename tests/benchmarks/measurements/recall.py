@@ -25,6 +25,7 @@ FEWEST = 30  # queries that a share of recall is stated of
 class Data:
     """A vector store, a file of queries, a folder for codes, and the encoder's options."""
 
+    name: str = ""
     store: str
     queries: str
     folder: Path
@@ -104,7 +105,7 @@ def by_drawn_rows(data: Data, kernel: str, spec: EncoderSpec, codes: Path) -> Dr
         nearest=float(nearest.mean()),
         first_hits=float(np.isin(hits.ids[:, 0], drawn).mean()),
         recall={
-            "all queries": _recall(hits, true, np.ones_like(nearest)),
+            "all queries": recall_of(hits, true),
             "nearest row drawn": _recall(hits, true, nearest),
             "nearest row not drawn": _recall(hits, true, ~nearest),
         },
@@ -116,7 +117,12 @@ def _recall(hits: Hits, true: Hits, chosen: NDArray[np.bool_]) -> dict[str, floa
     if chosen.sum() < FEWEST:
         return None
     some, true_some = (Hits(scores=None, ids=each.ids[chosen]) for each in (hits, true))
-    return {f"{row['definition']}@{row['rank']}": row["value"] for row in recalls(some, true_some)}
+    return recall_of(some, true_some)
+
+
+def recall_of(hits: Hits, true: Hits) -> dict[str, float]:
+    """Return the recall by ``definition@rank``."""
+    return {f"{row['definition']}@{row['rank']}": row["value"] for row in recalls(hits, true)}
 
 
 def ratios(data: Data, code_bytes: int) -> tuple[float, float]:
