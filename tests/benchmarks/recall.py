@@ -441,6 +441,7 @@ the components of `mercore compare --bytes`, or as many as the table says.
   alone. More rows help: with 8,000 on half 0 of GIST, in 8 bytes of 128 components, R@1 of RQ rose from
   0.378 to 0.422, and that of our `rq` from 0.331 to 0.399.
 - *ours − faiss* is the best of ours less the best of faiss that was measured, rank by rank.
+- Figures were kept as they were measured (`--keep`), in several runs of one day on one core.
 
 On SIFT the best of ours is at most 0.011 below the best of faiss. Elsewhere it is up to 0.05 below:
 
