@@ -66,7 +66,7 @@ class GraphTask(ExactTask):
     @cached_property
     def about(self) -> Report:
         """The inputs of the answers, which a certificate states: the lists with the row itself."""
-        return super().about | {"graph": True}
+        return super().about | {"graph": True, "distances": self.distances}
 
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the graph, as hits of each id."""

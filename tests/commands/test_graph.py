@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import mercore
 from mercore.jobs.verbs.graph import GraphTask
+from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
 from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
@@ -89,9 +90,32 @@ def test_files_are_by_id(folder: Path, tmp_path: Path) -> None:
     table = pq.read_table(f"{tmp_path}/g.parquet").to_pydict()
     assert [table["ids"][i] for i in KEPT.tolist()] == true.tolist()
     assert table["ids"][3] == []
-    report = mercore.info(f"{tmp_path}/g.npz.certificate.npz")
-    assert report["k"] == K + 1
-    assert report["graph"]
+
+
+@loop_over("options", ["", "--distances", "--among 100:320"])
+@pytest.mark.parametrize("kernel", ["chi2", "euclidean"])
+def test_certificates_prove_the_graph_and_refute_another(
+    kernel: str, options: str, folder: Path, tmp_path: Path
+) -> None:
+    out = f"{tmp_path}/graph-{options.strip('-')[:5]}.npz"
+    succeed(f"graph {folder}/v --kernel {kernel} -k {K} --out {out} {options}")
+    np.save(tmp_path / "ids.npy", np.arange(100, 320))
+    np.save(tmp_path / "no.npy", ROWS[:1])  # queries, which are the rows themselves
+    files = [f"{folder}/v", f"{tmp_path}/no.npy", out, f"{out}.certificate.npz"]
+    files += [f"{tmp_path}/ids.npy"] * ("among" in options)
+    assert check_certificate.main(files) == 0
+    with np.load(out) as file:
+        arrays = dict(file)
+    at = int(arrays["indptr"][150])
+    for fault in range(2):
+        wrong = {name: values.copy() for name, values in arrays.items()}
+        if fault == 0:  # another row in the place of one
+            missing = np.setdiff1d(np.arange(151, 299), arrays["indices"][at : at + K])
+            wrong["indices"][at + 1] = missing[missing != 250][0]
+        else:
+            wrong["data"][at + 1] += 1e-6
+        np.savez(out, **wrong)
+        assert check_certificate.main(files) == 1
 
 
 def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ It computes the true score of every (query, row) in float64, and from these alon
 - the rows that took part are those of IDS, or all;
 - no such row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
 - ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores;
-- of a range search, whose hits are a CSR matrix: the rows listed are those that score within.
+- of a range search, whose hits are a CSR matrix: the rows listed are those that score within;
+- of a graph, a CSR matrix too: the rows listed are the nearest others of each row.
 
 What it does not prove
 ----------------------
@@ -346,6 +347,36 @@ def range_faults(
     return faults
 
 
+def graph_faults(
+    vectors: Vectors, hits: Mapping[str, Array], certificate: Mapping[str, Array]
+) -> list[str]:
+    """Return the faults of the nearest others of each row, in lists by id."""
+    about, n = json.loads(str(certificate["about"])), len(vectors.rows)
+    if len(hits["indptr"]) - 1 <= vectors.ids[-1] or len(certificate["slack"]) != n:
+        return ["the graph is of other rows"]
+    far = about["distances"] and about["kernel"]["name"] != euclidean.__name__
+    faults = []
+    for q, own in enumerate(vectors.ids):
+        listed, rest = slice(*hits["indptr"][own : own + 2]), np.arange(n) != q
+        others = Vectors(vectors.rows[rest], vectors.ids[rest], vectors.digest)
+        row, ids = vectors.rows[q].astype(np.float64), hits["indices"][listed]
+        scores = 1 - hits["data"][listed] ** 2 / 2 if far else hits["data"][listed]
+        at = np.searchsorted(others.ids, ids).clip(max=n - 2)
+        true = true_scores(score_of(about["kernel"]), row, others.rows)
+        equal = (
+            (others.rows == others.rows[at[-1]]).all(axis=1).sum()
+        )  # of a graph no ties are said
+        answer = {"ids": ids, "scores": scores, "true": true, "kth": true[at[-1]]}
+        answer |= {key: certificate[key][q] for key in ("slack", "greatest_unevaluated")}
+        answer |= {"evaluated": min(certificate["evaluated"][q], n - 1)}
+        answer |= {"ties": equal - (others.rows[at] == others.rows[at[-1]]).all(axis=1).sum()}
+        fault = "another number of neighbours"
+        if len(ids) == about["k"] - 1:
+            fault = check_query(others, in_units(about["kernel"]["name"], row, others, answer))
+        faults += [f"row {own}: {fault}"] * bool(fault)
+    return faults
+
+
 def fault_of_range(
     vectors: Vectors, listed: tuple[Array, Array], shown: Array, about: Mapping[str, Any]
 ) -> str:
@@ -414,8 +445,11 @@ def main(words: Sequence[str]) -> int:
     score = score_of(about["kernel"])
     of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
     faults = []
-    if "least" in about:
-        faults = range_faults(vectors, queries, hits, certificate)
+    if "least" in about or "graph" in about:
+        if "graph" in about:
+            faults = graph_faults(vectors, hits, certificate)
+        else:
+            faults = range_faults(vectors, queries, hits, certificate)
         faults += ["of other vectors, or not exact"] * (not (of_these and about["exact"]))
         print("\n".join(faults) or f"proved: {len(queries)} queries")  # noqa: T201
         return int(bool(faults))
