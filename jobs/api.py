@@ -473,7 +473,8 @@ def search(
     batch : Queries per pass over the store. By default 1024, fewer if ``memory`` needs it; up to
         16384 with sorted orders.
     out : Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids only)
-        file.
+        file. All rows ``within``: to a .npz (a sparse matrix), .parquet or .ibin file, or in the
+        format faiss (lims, D and I).
 
     Raises
     ------

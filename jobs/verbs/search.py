@@ -53,11 +53,7 @@ def _within(task: ExactTask | ScanTask, options: SearchOptions) -> SearchTask:
     """Return the task of a range search, or the task as it is without a threshold."""
     if options.within is None:
         return task
-    vectors = task.vectors
-    if vectors is None:
-        assert task.codes is not None
-        vectors = open_source_vectors(task.codes, options.vectors)
-    threshold = threshold_of(options.within, task.kernel, vectors, task.queries)
+    threshold = threshold_of(options.within, task, options.vectors)
     if not options.of_any_number:
         return replace(task, cut=threshold)
     same = {each.name: getattr(task, each.name) for each in fields(task)}

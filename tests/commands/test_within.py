@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import mercore
 from mercore.pipeline.search import within as within_module
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.stores.errors import InputError
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.results.range_hits import RangeHits
 from tests.independent import check_certificate, reference
 from tests.support.adversarial import MAKERS, adversary
@@ -276,6 +277,12 @@ def test_approximate_ranges_and_the_k_nearest_within(data: Path, tmp_path: Path)
             for query in range(NQ):
                 kept = every.scores[query] >= np.float64(threshold)
                 np.testing.assert_array_equal(found.of(query)[0], every.ids[query][kept])
+    moved = shutil.copytree(codes, tmp_path / "alone")  # numbers need no vectors
+    with patch.object(CodeStore, "source_paths", [str(tmp_path / "gone")]):
+        _, alone = mercore.search(moved, queries, within=threshold)
+        with pytest.raises(NotFoundError):
+            mercore.search(moved, queries, within="top:1%")
+    np.testing.assert_array_equal(alone.ids, hits.ids)
     true = true_scores("chi2", rows, queries)
     threshold = float(np.quantile(true, 0.996))
     for options in ({"rerank": len(rows)}, {"exact": True}):

@@ -18,8 +18,7 @@ from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.inputs import exclusive, executor_for
 from mercore.jobs.verbs.searches.exact import ExactTask, kept_answers, prove, rows_scored
 from mercore.jobs.verbs.searches.scan import ScanTask
-from mercore.jobs.verbs.searches.task import SearchTask
-from mercore.pipeline.kernels import Kernel
+from mercore.jobs.verbs.searches.task import SearchTask, open_source_vectors
 from mercore.pipeline.search.batch_search import code_executor
 from mercore.pipeline.search.choices.threshold import choose_threshold
 from mercore.pipeline.search.exact import ExactSearch
@@ -35,11 +34,9 @@ from mercore.pipeline.search.within import (
     search_within,
 )
 from mercore.stores.errors import InputError
-from mercore.stores.formats.source import Source
 from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import certificate_path
 from mercore.stores.results.range_hits import RangeHits, write_range_hits
-from mercore.stores.vectors import Vectors
 from mercore.stores.wording import setting
 
 SAMPLED_QUERIES = 4096  # of which a sample is drawn
@@ -153,8 +150,12 @@ class CodesWithinTask(WithinTask, ScanTask):
         return report, hits
 
 
-def threshold_of(within: float | str, kernel: Kernel, vectors: Vectors, queries: Source) -> float:
+def threshold_of(within: float | str, task: SearchTask, moved: str | None) -> float:
     """Return the threshold: a number, or what a share of the pairs of a sample reaches.
+
+    Parameters
+    ----------
+    moved : the new path of the vectors of codes, which a sample needs
 
     Raises
     ------
@@ -169,8 +170,12 @@ def threshold_of(within: float | str, kernel: Kernel, vectors: Vectors, queries:
         )
     if share is None:
         return float(within)
-    some = queries.read(0, min(SAMPLED_QUERIES, queries.shape[0]))
-    chosen = choose_threshold(share, kernel, vectors, some)
+    vectors = task.vectors
+    if vectors is None:
+        assert task.codes is not None
+        vectors = open_source_vectors(task.codes, moved)
+    some = task.queries.read(0, min(SAMPLED_QUERIES, task.queries.shape[0]))
+    chosen = choose_threshold(share, task.kernel, vectors, some)
     reached = f"which {chosen.share:.2g} of the pairs of a sample reach"
     echo(f"within: {chosen.threshold:.9g}, {reached}", err=True)
     return chosen.threshold
