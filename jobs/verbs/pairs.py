@@ -17,7 +17,7 @@ from mercore.jobs.verbs.searches.task import SearchOptions, open_source_vectors
 from mercore.jobs.verbs.searches.within import ExactWithinTask
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.thread_executor import ThreadExecutor
-from mercore.pipeline.search.within import RangeAnswers, lims_of
+from mercore.pipeline.search.within import RangeAnswers, keep_pairs, lims_of, reaches
 from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.errors import InputError
 from mercore.stores.location.publish import publish_output
@@ -83,15 +83,14 @@ class PairsTask(ExactWithinTask):
             return found
         behind, offset = _rows_from(search, first)
         found = super().solve(behind, queries, k, first)
-        ids = found.ids + offset
+        found = replace(found, ids=found.ids + offset)
         own = first + np.repeat(np.arange(len(queries)), np.diff(found.lims))
-        later = ids > own
-        counts = np.bincount((own - first)[later], minlength=len(queries))
-        return replace(found, lims=lims_of(counts), ids=ids[later], scores=found.scores[later])
+        return keep_pairs(found, found.ids > own)
 
     def enough(self, answers: RangeAnswers) -> bool:
-        """Return whether the search may end: a pair contradicts that there is none."""
-        return self.none and len(answers.ids) > 0
+        """Return whether the search may end: a pair within contradicts that there is none."""
+        near = reaches(self.kernel, answers.scores, self.threshold)
+        return self.none and bool(near.any())
 
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the pairs, as hits of each row."""

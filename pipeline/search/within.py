@@ -1,7 +1,7 @@
 """Range search: every row whose true score reaches a threshold, by bounds or from every row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -133,6 +133,13 @@ def concatenate_ranges(batches: Sequence[RangeAnswers]) -> RangeAnswers:
     return RangeAnswers(**joined_arrays | {"lims": lims_of(counts)})
 
 
+def keep_pairs(answers: RangeAnswers, kept: NDArray[np.bool_]) -> RangeAnswers:
+    """Return answers with some of their pairs, bool[pairs]."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+    lims, ids, scores = before[answers.lims], answers.ids[kept], answers.scores[kept]
+    return replace(answers, lims=lims, ids=ids, scores=scores)
+
+
 def lims_of(counts: Ids) -> Ids:
     """Return the first position of each query in flat lists of some lengths, and the end."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -252,11 +259,10 @@ def search_codes_within(
 
 
 def range_hits(kernel: Kernel, vectors: Vectors, answers: RangeAnswers, within: float) -> RangeHits:
-    """Return answers with the scores that users see, and ids in place of rows."""
+    """Return the answers within, with the scores that users see, and ids in place of rows."""
+    answers = keep_pairs(answers, reaches(kernel, answers.scores, within))
     shown = kernel.shown(kernel.from_ranking(answers.scores.copy()))
-    kept = shows_within(kernel, shown, within)
-    lims = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[answers.lims]
-    return RangeHits(lims=lims, ids=vectors.ids_of(answers.ids[kept]), scores=shown[kept])
+    return RangeHits(lims=answers.lims, ids=vectors.ids_of(answers.ids), scores=shown)
 
 
 def hits_within(kernel: Kernel, hits: Hits, within: float | None) -> Hits:

@@ -145,6 +145,27 @@ def test_absence_is_certified_and_a_planted_pair_is_found(folder: Path, tmp_path
     assert report["refuted"] == 1
 
 
+@pytest.mark.parametrize("store", ["v --kernel chi2", "codes"])
+def test_a_pair_a_hair_beyond_the_threshold_does_not_end_the_search(
+    store: str, folder: Path, tmp_path: Path
+) -> None:
+    """Such a pair is scored, and not within: the other batches are searched, and none is certified."""
+    name, *kernel = store.split(" ", 1)
+    hits = mercore.search(folder / "v", OTHERS, k=1, kernel="chi2")[1]
+    assert hits.scores is not None
+    clean = np.delete(OTHERS, 7, axis=0)
+    beyond = np.nextafter(np.delete(hits.scores[:, 0], 7).max(), 2)
+    np.save(tmp_path / "clean.npy", clean)
+    line = f"pairs {folder}/{name} {tmp_path}/clean.npy {' '.join(kernel)} --none --batch 4"
+    report = json.loads(
+        succeed(f"{line} --within {float(beyond)!r} --out {tmp_path}/none.npz --json")
+    )
+    assert (report["refuted"], report["pairs"]) == (0, 0)
+    assert len(report["written"]) == 2
+    files = [f"{folder}/v", f"{tmp_path}/clean.npy", f"{tmp_path}/none.npz"]
+    assert check_certificate.main([*files, f"{files[-1]}.certificate.npz"]) == 0
+
+
 def test_a_killed_search_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     line = f"pairs {folder}/bounds --within 0.7 --batch 100 --threads 1"
     succeed(f"{line} --out {tmp_path}/whole.npz")
