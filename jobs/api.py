@@ -459,8 +459,8 @@ def search(
     store : A store of codes, vectors, bounds or sorted orders.
     k : Neighbours per query. By default 100, or all of fewer rows.
     within : Find all rows with a score of at least T, or a distance of at most T, in any number per
-        query; with ``k`` the k nearest of them. With top:0.001%, so many of all pairs. Codes give
-        rows by approximate scores; with ``exact`` none is missed.
+        query; with ``k`` the k nearest of them. top:0.001% takes the T that 0.001 % of all pairs
+        reach. Codes compare approximate scores with T; ``exact`` misses no row.
     rerank : Score the R best codes of each query again by the true kernel. For a thousand queries
         at once, and codes that prove, ``exact`` costs less than ``rerank=100``.
     relaxed : Search as ``exact`` does, with tighter bounds, which hold for a share P of near pairs:
@@ -557,8 +557,8 @@ def pairs(
     ----------
     store : A store of vectors, of bounds, or of codes that prove.
     others : Rows to compare with those of ``store``: a file, a store or an array.
-    within : Find pairs with a score of at least T, or a distance of at most T. With top:0.001%, so
-        many of all pairs.
+    within : Find pairs with a score of at least T, or a distance of at most T. top:0.001% takes the
+        T that 0.001 % of all pairs reach.
     none : Ask whether there is no such pair: stop at the first ones, and exit with 1.
     groups : Write the group of each row, and which row of each to keep, to a .parquet or .npz file:
         rows that pairs connect are one group, and its lowest id is kept.

@@ -88,7 +88,7 @@ class PairsTask(ExactWithinTask):
         return keep_pairs(found, found.ids > own)
 
     def enough(self, answers: RangeAnswers) -> bool:
-        """Return whether the search may end: a pair within contradicts that there is none."""
+        """Return whether to end the search: there is a pair, and ``none`` asked for none."""
         near = reaches(self.kernel, answers.scores, self.threshold)
         return self.none and bool(near.any())
 

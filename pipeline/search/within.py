@@ -47,7 +47,7 @@ class Limit(NamedTuple):
 
 
 def pairs_in(memory: int | None) -> int:
-    """Return the number of pairs that so many bytes hold, by default half of the free memory."""
+    """Return the number of pairs that fit into some bytes, by default half of the free memory."""
     free = psutil.virtual_memory().available // 2
     return max(1, (free if memory is None else memory) // PAIR_BYTES)
 

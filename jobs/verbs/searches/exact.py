@@ -105,7 +105,7 @@ class ExactTask(SearchTask):
         } | {name: value for name, value in optional.items() if value is not None}
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
-        """Return the answers to a batch of raw queries, the first of which has a number."""
+        """Return the answers to a batch of raw queries; ``first`` is the number of its first."""
         return search.prove(queries, k)
 
     def enough(self, answers: Any) -> bool:  # noqa: ANN401
@@ -291,7 +291,7 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
 
 
 def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
-    """Return what bounds left of the rows, and for how many queries every row was scored."""
+    """Return the shares of the rows that were scored, and the queries that needed every row."""
     share = evaluated / task.vectors.rows
     every = int((evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:

@@ -39,7 +39,7 @@ from mercore.stores.results.hits import certificate_path
 from mercore.stores.results.range_hits import RangeHits, write_range_hits
 from mercore.stores.wording import setting
 
-SAMPLED_QUERIES = 4096  # of which a sample is drawn
+SAMPLED_QUERIES = 4096  # the first queries: a sample is drawn among them
 
 
 @dataclass(frozen=True, kw_only=True)
