@@ -92,8 +92,11 @@ def print_search(report: Report, hits: "Hits | RangeHits") -> None:
         click.echo("query\trank\tid\tscore")
         for query in range(len(hits)):
             ids, scores = (values.tolist() for values in hits.of(query))
-            for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1):
-                click.echo(f"{query}\t{rank}\t{row}\t{score:.9g}")
+            lines = [
+                f"{query}\t{rank}\t{row}\t{score:.9g}\n"
+                for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1)
+            ]
+            click.echo("".join(lines), nl=False)
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
     echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
     if "rows_scored" in report:
@@ -113,8 +116,9 @@ def print_pairs(report: Report, hits: "RangeHits") -> None:
         click.echo("first\tsecond\tscore\n" * (report["pairs"] > 0), nl=False)
         for first in range(len(hits)):
             ids, scores = (values.tolist() for values in hits.of(first))
-            for second, score in zip(ids, scores, strict=True):
-                click.echo(f"{first}\t{second}\t{score:.9g}")
+            pairs = zip(ids, scores, strict=True)
+            lines = [f"{first}\t{second}\t{score:.9g}\n" for second, score in pairs]
+            click.echo("".join(lines), nl=False)
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
     ended = ", and the search ended there" if report["refuted"] else ""
     found = counted(report["pairs"], "pair") if report["pairs"] else "no pair is within"

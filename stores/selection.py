@@ -32,7 +32,7 @@ class Selection(ABC):
     @property
     def count(self) -> int:
         """The number of selected rows."""
-        return int(np.bitwise_count(self.packed()).sum(dtype=np.int64))
+        return int(self.rank(np.array([np.iinfo(np.int64).max]))[0])
 
     @property
     def digest(self) -> str:

@@ -135,7 +135,9 @@ class _Predictor(KernelNeighbors):
         targets: NDArray[Any] = check_array(y, ensure_2d=False, dtype=None)
         ids = self.n_samples_fit_ + len(self._rows.dropped)
         if len(targets) != ids:
-            raise InputError(f"y has {len(targets)} targets: expected {ids}, one per row. Fix: y.")
+            raise InputError(
+                f"y has {len(targets)} targets: expected {ids}, one per id. Fix: give each row one."
+            )
         return targets
 
     def _votes(self, X: ArrayLike) -> tuple[NDArray[np.int64], Floats]:

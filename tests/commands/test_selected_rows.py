@@ -138,6 +138,10 @@ def test_an_open_store_searches_among_any_rows(folder: Path) -> None:
             with pytest.raises(InputError, match="k is out of range"):
                 opened.search(QUERIES, k=11, among="390:400")
             assert opened.search(QUERIES, among="390:400").ids.shape == (NQ, 10)
+    ids = np.arange(390, 400)
+    for choice in ({"among": ids}, {"among": ids.tolist()}, {"among": np.isin(np.arange(N), ids)}):
+        assert mercore.search(folder / "codes", QUERIES, **choice)[1].ids.shape == (NQ, 10)
+    assert mercore.search(folder / "codes", QUERIES, without=ids)[1].ids.shape == (NQ, 100)
 
 
 def test_processes_and_arrays_in_memory(folder: Path) -> None:

@@ -101,7 +101,7 @@ def thresholds_of(name: str, hits: Any, true: Floats) -> list[float]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of bytes with duplicates among them, of which ingest left some out."""
+    """A store of rows of bytes. Some are equal, and ingest left zero rows out."""
     folder = tmp_path_factory.mktemp("within")
     rows = histograms(N, D, seed=1)
     rows[600:640] = rows[200:240]
@@ -350,4 +350,3 @@ def test_what_does_not_fit_is_refused(data: Path, tmp_path: Path) -> None:
         pytest.raises(InputError, match="pairs reach within, and the memory holds no more"),
     ):
         mercore.search(data / "v.zarr", data / "queries.npy", kernel="chi2", within=0.0)
-    shutil.rmtree(tmp_path)

@@ -31,6 +31,11 @@ class RowChoice:
     without: RowSet | None = None
     with_deleted: bool = False
 
+    @property
+    def names_rows(self) -> bool:
+        """Whether rows are named that take part, or that do not."""
+        return self.among is not None or self.without is not None
+
     def select_codes(self, codes: CodeStore, vectors: str | None = None) -> CodeStore:
         """Return the codes of the rows that take part; ``vectors`` were moved to this path."""
         chosen = self.selection(codes, codes.deleted(vectors))
@@ -56,7 +61,7 @@ class RowChoice:
         """
         if self.with_deleted:
             deleted = None
-        if self.among is None and self.without is None and deleted is None:
+        if not self.names_rows and deleted is None:
             return None
         bits = pack_range(0, store.rows, store.rows)
         if self.among is not None:

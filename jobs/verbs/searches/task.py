@@ -106,8 +106,8 @@ class SearchOptions(VerbOptions):
         """Return k; print a default that is less than usual."""
         if self.k is not None:
             return int(self.k)
-        chosen = self.rows != RowChoice()
-        limits = {"no more rows take part" if chosen else "the store has no more rows": rows}
+        named = self.rows.names_rows
+        limits = {"no more rows take part" if named else "the store has no more rows": rows}
         if self.rerank is not None:
             limits[f"{option('rerank')} scores no more"] = max(1, int(self.rerank))
         why, most = min(limits.items(), key=lambda limit: limit[1])

@@ -70,7 +70,7 @@ OF_SLOW = "chi2"
 PRODUCTS = ("PQ", "OPQ", "LSQ")  # that want few coordinates
 SEARCHED = ("RQ with norms", "RaBitQ")  # codes; of others, decoded rows
 LANDMARKS = 1024
-WIDEST = 256  # coordinates, of which a peer takes the first
+WIDEST = 256  # coordinates that are computed; a peer takes the first ones
 SCALARS = {
     "SQ 8 bits": faiss.ScalarQuantizer.QT_8bit,
     "SQ 4 bits": faiss.ScalarQuantizer.QT_4bit,
@@ -82,7 +82,7 @@ WIDTHS = {  # coordinates of PRODUCTS up to 28 bytes, of those of 64, and of the
     "GIST of photographs": (64, 192, 128),
     "bags of words": (256, 256, 256),
 }
-WIDE = ("bags of words",)  # of which ours take more components, too
+WIDE = ("bags of words",)  # sets on which ours are measured with more components, too
 
 
 def recalls(data: Data, kernel: str, size: int, training: int) -> Iterator[tuple[str, Recall]]:
