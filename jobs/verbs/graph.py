@@ -4,12 +4,17 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report, refuse_unused
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.pairs import own_rows
 from mercore.jobs.verbs.search import open_search
@@ -22,14 +27,33 @@ from mercore.jobs.verbs.searches.exact import (
 )
 from mercore.jobs.verbs.searches.task import SearchOptions
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
-from mercore.stores.errors import InputError
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.itself import (
+    RowsInTurn,
+    Turns,
+    answers_by_row,
+    ask,
+    turn_bytes,
+    turns_of,
+)
+from mercore.pipeline.search.within import (
+    PAIR_BYTES,
+    RangeAnswers,
+    TooManyPairsError,
+    concatenate_ranges,
+)
+from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.results.hits import certificate_path, check_hits_path
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import RangeHits, check_range_path, write_range_hits
 from mercore.stores.rows import StoredRows
+from mercore.stores.vector_views import VectorCache
 from mercore.stores.wording import option, setting
 
-DEFAULT_K = 10
+DEFAULT_K, DEFAULT_BATCH = 10, 1 << 11
+LEAST_ROWS = 1 << 16  # of fewer, all rows are soon asked
+PAIRS_PER_NEIGHBOUR = 6  # that rows keep in turn, at most in most stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +79,19 @@ class GraphOptions(VerbOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnsTask(ExactTask):
+    """The rows of a graph that ask in turn: each pair is scored once."""
+
+    turns: Turns
+    max_pairs: int
+    about: Report
+
+    def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
+        """Return what the rows of a batch keep."""
+        return ask(search, self.turns, queries, first, (k, self.max_pairs))
+
+
+@dataclass(frozen=True, kw_only=True)
 class GraphTask(ExactTask):
     """An exact search of a store for its own rows, for one neighbour more: a row may find itself.
 
@@ -74,7 +111,7 @@ class GraphTask(ExactTask):
         began = time.perf_counter()
         out = self.out
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
+            asked, proved = self._prove(lease)
             if lease:
                 lease.check()
             hits = self._graph(proved)
@@ -83,10 +120,51 @@ class GraphTask(ExactTask):
                 ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
                 written = write_range_hits(out, hits, ids, self.hits_format, distances=ascending)
                 written.append(write_answers_certificate(out, proved, self))
-                kept_answers(self, out).clear()
+                kept_answers(asked, out).clear()
         report = self.report(time.perf_counter() - began) | summary(proved, self)
         report["k"] -= 1
         return report | ({"written": written} if out else {}), hits
+
+    def _prove(self, lease: LeaseHandle | None) -> tuple[ExactTask, ExactAnswers]:
+        """Return the answers of all rows, and the task whose batches are kept.
+
+        Rows ask in turn, so that each pair is scored once. On other processes, for scores that
+        depend on which row asks, and where memory is short, each row asks all others.
+        """
+        vectors, k = self.vectors, self.settings.k
+        limit = self.execution.memory or psutil.virtual_memory().total // 2
+        room = limit - INTERPRETER_BYTES - self.needed - turn_bytes(vectors, k)
+        many = vectors.rows >= LEAST_ROWS and k <= isqrt(vectors.rows)
+        if many and room >= PAIR_BYTES * PAIRS_PER_NEIGHBOUR * k * vectors.rows:
+            local = not self.execution.remote and self.relaxed is None
+            if local and self.kernel.ranking.symmetric:
+                try:
+                    return self._prove_in_turn(room // PAIR_BYTES, lease)
+                except (TooManyPairsError, ExistsError):  # or it began without turns before
+                    pass
+        return self, concatenate_answers(prove(self, ExactAnswers, self.out, lease))
+
+    def _prove_in_turn(
+        self, max_pairs: int, lease: LeaseHandle | None
+    ) -> tuple[ExactTask, ExactAnswers]:
+        """Return the answers of rows that ask in turn; what each keeps is kept beside ``out``."""
+        vectors, k, out = self.vectors, self.settings.k, self.out
+        same = {each.name: getattr(self, each.name) for each in fields(ExactTask)}
+        same |= {"vectors": VectorCache(vectors, vectors.rows * vectors.dims * 8)}
+        with threadpool_limits(1), ExactTask(**same).searching() as search:
+            scorer = search.scorer
+            turns = turns_of(scorer, k)
+            same |= {"queries": RowsInTurn(scorer.vectors, turns)}
+            about = self.about | {"turns": turns.digest}
+            asked = TurnsTask(**same, turns=turns, max_pairs=max_pairs, about=about)
+            try:
+                found = concatenate_ranges(prove(asked, RangeAnswers, out, lease))
+            except TooManyPairsError:
+                if out:
+                    kept_answers(asked, out).clear()
+                raise
+            by_row = answers_by_row(scorer, turns, found, k, self.settings.batch)
+            return asked, concatenate_answers(list(by_row))
 
     def _graph(self, proved: ExactAnswers) -> RangeHits:
         """Return the neighbours by the ids of the rows; an id of no row has none."""
@@ -128,6 +206,7 @@ def open_graph(store: str, options: GraphOptions) -> GraphTask:
             f"kernel {task.kernel.name} gives no distances. Fix: leave {option('distances')} out."
         )
     same = {each.name: getattr(task, each.name) for each in fields(task)}
-    same |= {"queries": StoredRows(task.vectors), "settings": replace(task.settings, k=k + 1)}
+    settings = replace(task.settings, k=k + 1, batch=search.batch or DEFAULT_BATCH)
+    same |= {"queries": StoredRows(task.vectors), "settings": settings}
     same |= {"out": options.out, "hits_format": options.hits_format}
     return GraphTask(**same, distances=options.distances).fit(batch=search.batch)

@@ -18,14 +18,13 @@ from mercore.jobs.verbs.searches.within import ExactWithinTask
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.search.within import RangeAnswers, keep_pairs, lims_of, reaches
-from mercore.stores.codes import CodeStore, SelectedCodes
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.location.publish import publish_output
 from mercore.stores.results.hits import check_hits_path
 from mercore.stores.results.range_hits import RangeHits, table_bytes
 from mercore.stores.rows import AnyQueries, StoredRows, open_stored
 from mercore.stores.selection import RangeSelection
-from mercore.stores.vector_views import SelectedVectors
 from mercore.stores.wording import option, setting
 
 Ids = NDArray[np.int64]
@@ -146,16 +145,9 @@ def _rows_from(search: ExactSearch, first: int) -> tuple[ExactSearch, int]:
 
     Workers of a cluster have all rows open: they search all of them.
     """
-    executor = search.executor
-    if first == 0 or not isinstance(executor, ThreadExecutor):
+    if first == 0 or not isinstance(search.executor, ThreadExecutor):
         return search, 0
-    rows = RangeSelection(first, search.scorer.vectors.rows)
-    vectors, bounds = SelectedVectors(search.scorer.vectors, rows), search.bounds
-    if bounds is not None:
-        bounds = replace(bounds, store=SelectedCodes(bounds.store, rows), checked=set())
-    scorer, threads = replace(search.scorer, vectors=vectors), executor.threads
-    narrow = replace(executor, vectors=vectors, codes=bounds, batches=1, threads=threads)
-    return replace(search, scorer=scorer, bounds=bounds, remote=narrow), first
+    return search.among(RangeSelection(first, search.scorer.vectors.rows)), first
 
 
 def own_rows(store: str, moved: str | None) -> str:

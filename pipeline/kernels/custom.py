@@ -49,6 +49,7 @@ class CustomKernel(Kernel):
     name = "own"  # on disk
     description = "a FILE.py of your own"
     term_cost = 1.0
+    symmetric = False  # its terms may be added in another order
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared

@@ -80,6 +80,9 @@ class Kernel(ABC):
     shared_terms: bool = False
     """Whether dimensions in which one of the rows is zero add nothing to the score."""
 
+    symmetric: bool = True
+    """Whether the computed scores of (x, y) and (y, x) have the same bits."""
+
     relative_ties: ClassVar[bool] = False
     """Whether a tie is a share of the score, because scores of far rows are all near zero."""
 

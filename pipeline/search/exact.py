@@ -24,7 +24,10 @@ from mercore.pipeline.search.executor import Executor, QueryBatch
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.topk import TopK
+from mercore.stores.codes import SelectedCodes
 from mercore.stores.part_store.header import row_bytes
+from mercore.stores.selection import Selection
+from mercore.stores.vector_views import SelectedVectors
 
 SPARE = 16  # rows beyond the k-th in the lists of an exhaustive search, for ties with the k-th
 LONGER = 8  # factor by which the list of a query grows if more rows tie with its k-th
@@ -58,6 +61,17 @@ class ExactSearch:
         """Return the search of the next batch: it has a share of the threads."""
         executor = self.executor.share()
         return self if executor is self.executor else replace(self, remote=executor)
+
+    def among(self, selection: Selection) -> "ExactSearch":
+        """Return the search of selected rows, in their numbers, on threads of this process."""
+        executor, bounds = self.executor, self.bounds
+        assert isinstance(executor, ThreadExecutor)
+        vectors = SelectedVectors(self.scorer.vectors, selection)
+        if bounds is not None:
+            bounds = replace(bounds, store=SelectedCodes(bounds.store, selection), checked=set())
+        narrow = replace(executor, vectors=vectors, codes=bounds, batches=1)
+        scorer = replace(self.scorer, vectors=vectors)
+        return replace(self, scorer=scorer, bounds=bounds, remote=narrow)
 
     def prove(
         self,

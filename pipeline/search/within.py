@@ -39,10 +39,14 @@ STEPS = 64  # of a bisection of all float64
 BELOW = 1e-12  # share of a score by which functions of it may fail to ascend
 
 
-class Limit(NamedTuple):
-    """The threshold of a range search, and the number of pairs that may be kept."""
+class TooManyPairsError(InputError):
+    """More pairs are within the threshold than may be kept."""
 
-    threshold: float
+
+class Limit(NamedTuple):
+    """The threshold of a range search, one or float64[nq], and how many pairs may be kept."""
+
+    threshold: float | Float64
     max_pairs: int
 
 
@@ -62,7 +66,7 @@ class Reaching:
 
     def least(self, scores: Float32, error: float | Float64) -> Float64:
         """Return the approximate score below which no pair reaches: see ``Collector``."""
-        return np.full(self.nq, self.limit.threshold) - error
+        return np.broadcast_to(self.limit.threshold, self.nq) - error
 
     def insert(self, queries: Ids, rows: Ids, scores: NDArray[np.floating[Any]]) -> None:
         """Keep the pairs that reach.
@@ -72,7 +76,7 @@ class Reaching:
         InputError
             If they are too many for the memory.
         """
-        kept = scores >= self.limit.threshold
+        kept = scores >= np.broadcast_to(self.limit.threshold, self.nq)[queries]
         self._lists.append((queries[kept], rows[kept], scores[kept].astype(np.float64)))
         self.count += int(kept.sum())
         check_count(self.count, self.limit)
@@ -98,7 +102,7 @@ class Reaching:
 def check_count(count: int, limit: Limit) -> None:
     """Refuse more pairs than may be kept."""
     if count > limit.max_pairs:
-        raise InputError(
+        raise TooManyPairsError(
             f"more than {limit.max_pairs:,} pairs reach {option('within')}, and the memory holds "
             f"no more. Fix: a nearer {option('within')}, fewer queries, or more {option('memory')}."
         )
@@ -145,7 +149,9 @@ def lims_of(counts: Ids) -> Ids:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
-def search_within(search: ExactSearch, queries: NDArray[Any], limit: Limit) -> RangeAnswers:
+def search_within(
+    search: ExactSearch, queries: NDArray[Any], limit: Limit, expected: int = 1
+) -> RangeAnswers:
     """Return every row whose float64 score reaches a threshold, for each query.
 
     By bounds, a row is left out if its bound is below the threshold by more than the error of a
@@ -155,6 +161,7 @@ def search_within(search: ExactSearch, queries: NDArray[Any], limit: Limit) -> R
     ----------
     queries : dtype[nq, d], raw rows
     limit : its threshold is a score of the kernel that the search ranks by
+    expected : int, about so many rows reach it: more make bounds less likely to pay
 
     Raises
     ------
@@ -164,9 +171,9 @@ def search_within(search: ExactSearch, queries: NDArray[Any], limit: Limit) -> R
     nq, rows = len(queries), search.scorer.vectors.rows
     every, counts = np.ones(nq, np.bool_), np.zeros(nq, np.int64)
     found: list[tuple[Ids, Ids, Float64]] = []
-    threshold = np.array([limit.threshold])
+    threshold = np.broadcast_to(limit.threshold, nq)
     least = float32_below(threshold - search.scorer.slack(threshold))
-    if search.bounds is not None and search.pays(queries, 1):
+    if search.bounds is not None and search.pays(queries, expected):
         batch = search.executor.batch(queries, beta=search.beta)
         kept, counts, every = _by_bounds(search, batch, least, Reaching(nq, limit))
         pairs = kept.pairs()
@@ -174,7 +181,7 @@ def search_within(search: ExactSearch, queries: NDArray[Any], limit: Limit) -> R
         found.append((pairs[0][proved], pairs[1][proved], pairs[2][proved]))
     if every.any():
         left = np.flatnonzero(every)
-        new = partial(Reaching, len(left), limit)
+        new = partial(Reaching, len(left), limit._replace(threshold=threshold[left]))
         of_query, near, scores = search.executor.batch(queries[every]).score_every_row(new).pairs()
         found.append((left[of_query], near, scores))
     of_query, near, scores = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -301,7 +308,7 @@ def reaches(kernel: Kernel, scores: Float64, within: float) -> NDArray[np.bool_]
 
 
 def shows_within(
-    kernel: Kernel, shown: NDArray[np.floating[Any]], within: float
+    kernel: Kernel, shown: NDArray[np.floating[Any]], within: float | Float64
 ) -> NDArray[np.bool_]:
     """Return which scores, as the kernel shows them, are within."""
     shown = shown.astype(np.float64, copy=False)

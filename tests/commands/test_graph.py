@@ -12,7 +12,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import mercore
-from mercore.jobs.verbs.graph import GraphTask
+from mercore.jobs.verbs import graph
 from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
 from tests.support.cases import loop_over
@@ -59,11 +59,19 @@ def listed(hits: Any, ids: Ids) -> Ids:
     return np.array([hits.of(i)[0] for i in ids.tolist()])
 
 
-@loop_over(("threads", "batch"), [(1, 1024), (2, 50)])
+@pytest.fixture(autouse=True)
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small stores, too, score each pair once."""
+    monkeypatch.setattr(graph, "LEAST_ROWS", 0)
+
+
+@loop_over(("threads", "batch"), [(1, 1024), (2, 50), (2, None)])
 @pytest.mark.parametrize("name", STORES)
 def test_the_neighbours_are_the_true_ones(
-    name: str, threads: int, batch: int, folder: Path
+    name: str, threads: int, batch: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if batch is None:  # each row asks all others
+        monkeypatch.setattr(graph, "LEAST_ROWS", N)
     options = STORES[name]
     given: Any = {**options, "k": K, "threads": threads, "batch": batch}
     store, kernel = folder / name.split(maxsplit=1)[0], options.get("kernel", "chi2")
@@ -122,15 +130,15 @@ def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> 
     line = f"graph {folder}/bounds -k {K} --batch 100 --threads 1 --out"
     succeed(f"{line} {tmp_path}/whole.npz")
     solved: list[int] = []
-    solve = GraphTask.solve
+    solve = graph.TurnsTask.solve
 
-    def killed(self: GraphTask, search: Any, queries: Any, k: int, first: int = 0) -> Any:
+    def killed(self: graph.TurnsTask, search: Any, queries: Any, k: int, first: int = 0) -> Any:
         solved.append(first)
         if len(solved) == 3:
             raise KeyboardInterrupt
         return solve(self, search, queries, k, first)
 
-    with patch.object(GraphTask, "solve", killed):
+    with patch.object(graph.TurnsTask, "solve", killed):
         assert invoke(f"{line} {tmp_path}/g.npz").code != 0
         succeed(f"{line} {tmp_path}/g.npz")
     assert solved == [0, 100, 200, 200, 300]
