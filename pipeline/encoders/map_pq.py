@@ -47,7 +47,7 @@ MAX_COMPONENTS = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapPqSpec(PointQuantizer, ComponentQuantizer):
+class MapPqSpec(ComponentQuantizer, PointQuantizer):
     """Product quantisation of a feature map's principal components, made unit vectors.
 
     A score is 1 − ‖u − q(v)‖² / 2, the cosine of two rows' components, and only ranks.
