@@ -14,6 +14,7 @@ from mercore.jobs.encoder_options import (
     spec_of_options,
     spec_within,
 )
+from mercore.jobs.notices import echo
 from mercore.jobs.options import AUTO, Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import check_disk, encoded_bytes
@@ -195,19 +196,20 @@ class EncodeTask:
 
 
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
-    """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
+    """Open the vectors; refuse parameters that do not fit them, and a path that is taken.
+
+    A choice of the encoder is printed, unless something is refused.
+    """
     options.check()
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     stored = begun(codes, CodeStore)
     earlier = code_states(stored, rows)
     fitted = EarlierVectors(rows, earlier.states[0]) if earlier.states else rows
     kernel = options.plain_kernel.open(fitted)  # a γ of median stays that of the first rows
-    encoder, why = options.encoder, None
+    encoder, why, notice = options.encoder, None, None
     if isinstance(encoder, EncoderChoice):
-        spec = encoder.begun(stored, kernel)
-        if spec is None:
-            spec, why = encoder.chosen(fitted, kernel, scaled=options.chooses_transform)
-        encoder = spec
+        scaled = options.chooses_transform
+        encoder, why, notice = encoder.resolved(stored, fitted, kernel, scaled=scaled)
     if not isinstance(encoder, BoundChoice):
         encoder.check_kernel(kernel)
         encoder = spec_within(encoder, fitted.rows, rows.dims)
@@ -220,6 +222,15 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
         plan=None,
         why=why,
     )
+    task = _planned(task, stored, earlier.part_rows)
+    if notice:
+        echo(notice, err=True)
+    return task
+
+
+def _planned(task: EncodeTask, stored: CodeStore | None, part_rows: int | None) -> EncodeTask:
+    """Return the task with its plan, unless a bound or a transform is to be chosen first."""
+    rows, kernel, encoder, options = task.vectors, task.kernel, task.encoder, task.options
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
         scale = begun_transform(stored)
@@ -233,8 +244,9 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
             _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
             return task
         encoder = bound
-    part_rows = earlier.part_rows if options.part_rows is None else options.part_rows
-    plan = _laid_out(rows, kernel, encoder, replace(options, part_rows=part_rows))
+    if options.part_rows is None:
+        options = replace(options, part_rows=part_rows)
+    plan = _laid_out(rows, kernel, encoder, options)
     resumed_codes(plan, stored)
     return replace(task, kernel=kernel, plan=plan)
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from mercore.jobs.encoder_options import fields_of, spec_of_options, users_of
-from mercore.jobs.notices import echo
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import Kernel
@@ -21,6 +20,14 @@ from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
 
+class ResolvedEncoder(NamedTuple):
+    """An encoder, the reason why it was chosen (None if codes are begun), and a line about it."""
+
+    spec: EncoderSpec
+    why: str | None
+    notice: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderChoice:
     """The choice of an encoder, in place of one; ``given`` are options that it must have."""
@@ -33,18 +40,41 @@ class EncoderChoice:
         if not takers(self.given):
             raise self._refusal()
 
-    def begun(self, store: CodeStore | None, kernel: Kernel) -> EncoderSpec | None:
-        """Return the spec of existing codes with the given options, or None if it has not all.
+    def resolved(
+        self, stored: CodeStore | None, vectors: Vectors, kernel: Kernel, *, scaled: bool
+    ) -> ResolvedEncoder:
+        """Return the encoder of existing codes, or the one that is chosen.
 
-        The encoder is not chosen again: another version of mercore may choose another.
+        The encoder of existing codes is not chosen again: another version of mercore may choose
+        another. ``scaled`` tells whether a transform is to be chosen.
+
+        Raises
+        ------
+        InputError
+            If no encoder to choose from serves the kernel and has the given options.
         """
-        if store is None:
-            return None
-        spec = spec_of(store)
+        spec = stored and self._begun(spec_of(stored), kernel)
+        if stored and spec:
+            notice = f"{stored.where} is begun with {spec.name}: going on with that"
+            return ResolvedEncoder(spec, None, notice)
+        rows, filled = vectors.rows, filled_share(vectors)
+        choice = choose_encoder(kernel, self.given, rows=rows, filled=filled, scaled=scaled)
+        if choice is None:
+            for kind in takers(self.given):
+                kind().check_kernel(kernel)
+            raise self._refusal(kernel)
+        name, why = choice.kind.name, choice.why
+        spec = spec_of_options(name, {**choice.options, **self.given})
+        return ResolvedEncoder(spec, why, f"encoder: {name}, as {why}")
+
+    def _begun(self, spec: EncoderSpec, kernel: Kernel) -> EncoderSpec | None:
+        """Return the spec of existing codes with the given options; None if it cannot have them.
+
+        Then another is chosen, and the existing codes are refused because they differ.
+        """
         names = fields_of(spec.name)
         if not (spec.serves(kernel) and self.given.keys() <= names.keys()):
-            return None  # codes of the encoder that is chosen differ from these, and are refused
-        echo(f"{store.where} is begun with {spec.name}: going on with that", err=True)
+            return None
         # a default may be a number that is refused if it is given, such as a rank of 0
         values: dict[str, Any] = {
             each.name: each.default
@@ -53,25 +83,6 @@ class EncoderChoice:
         }
         values |= {names[name]: value for name, value in self.given.items()}
         return replace(spec, **values)
-
-    def chosen(self, vectors: Vectors, kernel: Kernel, *, scaled: bool) -> tuple[EncoderSpec, str]:
-        """Return the spec that is chosen, and the reason, which is printed.
-
-        ``scaled`` tells whether a transform is to be chosen.
-
-        Raises
-        ------
-        InputError
-            If no encoder to choose from serves the kernel and has the given options.
-        """
-        rows, filled = vectors.rows, filled_share(vectors)
-        choice = choose_encoder(kernel, self.given, rows=rows, filled=filled, scaled=scaled)
-        if choice is None:
-            for kind in takers(self.given):
-                kind().check_kernel(kernel)
-            raise self._refusal(kernel)
-        echo(f"encoder: {choice.kind.name}, as {choice.why}", err=True)
-        return spec_of_options(choice.kind.name, {**choice.options, **self.given}), choice.why
 
     def _refusal(self, kernel: Kernel | None = None) -> InputError:
         """Return the refusal of the given options, with an encoder that has them, if any."""

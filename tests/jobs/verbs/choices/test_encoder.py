@@ -122,7 +122,8 @@ def test_other_options_than_those_of_begun_codes_are_refused(folder: Path, tmp_p
     ):
         outcome = invoke(f"encode {folder}/dense {codes}", *words)
         assert (outcome.code, outcome.out) == (2, "")
-        assert "is another store: it differs in" in outcome.err
+        assert f"mercore: {codes} is another store: it differs in " in outcome.err
+        assert "going on" not in outcome.err
         assert difference in outcome.err
 
 
@@ -152,6 +153,7 @@ def test_options_of_no_encoder_are_refused(
         outcome = invoke(f"{verb} {folder}/dense {tmp_path}/codes", *words)
         assert (outcome.code, outcome.out) == (2, "")
         assert REFUSED[words] in outcome.err
+        assert outcome.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
