@@ -17,6 +17,7 @@ from mercore.pipeline.encoders.bounds.proof import (
 )
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
+    Default,
     Memory,
     Model,
     check_range,
@@ -31,6 +32,7 @@ from mercore.pipeline.encoders.feature_map import (
     FeatureMap,
     choose_map,
 )
+from mercore.pipeline.encoders.kpca import COMPONENTS
 from mercore.pipeline.encoders.pca_pq import PointQuantizer
 from mercore.pipeline.encoders.pq import ComponentQuantizer, PqParams
 from mercore.pipeline.kernels import Kernel
@@ -55,6 +57,7 @@ class MapPqSpec(ComponentQuantizer, PointQuantizer):
 
     name: str = "map-pq"
     version: int = 1
+    n_components: int = field(default=Default(192), metadata=COMPONENTS)
     n_harmonics: int = field(
         default=1,
         metadata=declare_option(
