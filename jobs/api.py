@@ -77,13 +77,14 @@ from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.jobs.resources.execution import Execution
+    from mercore.jobs.verbs.choices.encoder import EncoderChoice
     from mercore.jobs.verbs.encode import BoundChoice
     from mercore.jobs.verbs.inputs import KernelOptions
     from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
     from mercore.stores.results.hits import Hits as FoundHits
     from mercore.stores.results.range_hits import RangeHits
 else:  # types whose modules take long to load
-    BoundChoice = FoundHits = RangeHits = Any
+    BoundChoice = EncoderChoice = FoundHits = RangeHits = Any
 
 T = TypeVar("T")
 NAMES = {"kernel": "chi2", "encoder": "aska"}  # examples
@@ -219,7 +220,7 @@ def encode(
     gamma: Gamma = None,
     transform: ChosenTransform = None,
     linear_map: Map = None,
-    encoder: str | EncoderSpec | BoundChoice = "aska",
+    encoder: str | EncoderSpec | BoundChoice | None = None,
     part_rows: int | None = None,
     compressor: Compressor = "none",
     force: bool = False,
@@ -229,6 +230,10 @@ def encode(
     memory: WorkersMemory = None,
 ) -> Call[Report]:
     """Encode the vector store ``vectors`` into the code store ``codes``; run it again to resume.
+
+    Without ``encoder``, codes that are begun keep theirs. For new codes the kernel, the rows and
+    the options of encoders that are given decide among map-pq, pca-pq, kpca-pq and aska; a line
+    says which it is, and why.
 
     Parameters
     ----------
@@ -1253,14 +1258,17 @@ def row_choice(among: "StrPath | RowSet | None", without: "StrPath | RowSet | No
     return RowChoice(among=plain_path(among), without=plain_path(without))
 
 
-def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:
+def _encoder(
+    encoder: str | EncoderSpec | BoundChoice | None,
+) -> EncoderSpec | BoundChoice | EncoderChoice:
+    from mercore.jobs.verbs.choices.encoder import EncoderChoice
+    from mercore.jobs.verbs.encode import BoundChoice
+
+    if encoder is None:
+        return EncoderChoice()
     if not isinstance(encoder, str):
         return encoder
-    if encoder != CHOOSE:
-        return spec_of_text(encoder)
-    from mercore.jobs.verbs.encode import BoundChoice as Choice
-
-    return Choice()
+    return BoundChoice() if encoder == CHOOSE else spec_of_text(encoder)
 
 
 def _names(name: str, *given: StrPath | Sequence[StrPath]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """The options of encoders on the command line and in texts, read from their specs' fields."""
 
 from collections.abc import Mapping
-from dataclasses import Field, fields
 from typing import Any
 
 import click
@@ -11,19 +10,18 @@ from mercore.jobs.help import OPTIONS, BlockOption, unbroken
 from mercore.jobs.notices import flag
 from mercore.jobs.options import FINITE, Completions
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
-from mercore.pipeline.encoders.encoder import OPTION, Option
+from mercore.pipeline.encoders.encoder import OPTION, Option, options_of
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
 from mercore.stores.errors import InputError
 from mercore.stores.wording import option, setting
 
 CHOOSE = "bound"  # in place of an encoder: the bound with the cheapest exact search
-DEFAULT = "aska"
 SEED = "random_state"
 
 
 def fields_of(name: str) -> dict[str, str]:
     """Return the field of the spec per option of an encoder."""
-    return {option: field.name for option, field in _fields(name).items()}
+    return {option: field.name for option, field in options_of(ENCODERS[name]).items()}
 
 
 def option_names() -> tuple[str, ...]:
@@ -144,9 +142,7 @@ def encoder_params() -> list[click.Parameter]:
         values=("Encoders, with their options and defaults", _described()),
         type=click.Choice([*ENCODERS, CHOOSE]),
         metavar="ENCODER",
-        default=DEFAULT,
-        show_default=True,
-        help="The encoder, which decides what a code is.",
+        help="The encoder, which decides what a code is. [default: by kernel and rows]",
     )
     others = (
         BlockOption(
@@ -165,18 +161,9 @@ def complete_encoders(_: click.Context, __: click.Parameter, incomplete: str) ->
     return [CompletionItem(name) for name in ENCODERS if name.startswith(incomplete)]
 
 
-def _fields(name: str) -> dict[str, Field[Any]]:
-    """Return the field of an encoder's spec per option."""
-    return {
-        field.metadata[OPTION].name: field
-        for field in fields(ENCODERS[name])
-        if OPTION in field.metadata
-    }
-
-
 def _type_of(option: str) -> "click.ParamType[Any]":
     """Return the type of an option's values."""
-    field = _fields(users_of(option)[0])[option]
+    field = options_of(ENCODERS[users_of(option)[0]])[option]
     stated: Option = field.metadata[OPTION]
     if stated.choices:
         return click.Choice(stated.choices)
@@ -188,13 +175,13 @@ def _type_of(option: str) -> "click.ParamType[Any]":
 def _help_of(option: str) -> str:
     """Return the help text of an option, with the default if all encoders share the option."""
     user = users_of(option)[0]
-    text = str(_fields(user)[option].metadata[OPTION].help)
+    text = str(options_of(ENCODERS[user])[option].metadata[OPTION].help)
     return f"{text} [default: {_default_of(user, option)}]" if _is_shared(option) else text
 
 
 def _default_of(name: str, option: str) -> object:
     """Return the default of an encoder's option as texts show it."""
-    field = _fields(name)[option]
+    field = options_of(ENCODERS[name])[option]
     return field.metadata[OPTION].shown_default or field.default
 
 
@@ -222,7 +209,7 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
     if name not in ENCODERS:
         raise InputError(
             f"{option('encoder')} {text}: unknown encoder {name!r}, expected one of "
-            f"{', '.join(ENCODERS)}. Fix: {setting(encoder=DEFAULT)}"
+            f"{', '.join(ENCODERS)}. Fix: {setting(encoder='aska')}"
         )
     known, given = fields_of(name), dict[str, Any]()
     for word in listed.split(",") if listed else []:

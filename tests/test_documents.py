@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mercore.pipeline.encoders import ENCODERS
+from mercore.pipeline.encoders.encoder import options_of
+from mercore.pipeline.encoders.equal_cost import code_bytes
+from mercore.pipeline.search.choices.encoder import CANDIDATES
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -40,6 +45,26 @@ def test_recalls_in_the_pages_are_those_of_the_report() -> None:
     said = {each for page in WRITTEN for each in triple.findall((ROOT / page).read_text())}
     assert len(said) > 20
     assert said <= set(triple.findall((ROOT / "notebooks/reports/recall.md").read_text()))
+
+
+def test_the_bytes_in_the_guide_are_those_of_default_options() -> None:
+    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
+    table = guide[guide.index("| `--encoder` | a code is") : guide.index("### The default")]
+    said = re.findall(r"^\| `([\w-]+)` \|.*?\| (\d+) \|", table, flags=re.M)
+    assert said == [(name, str(code_bytes(kind()))) for name, kind in ENCODERS.items()]
+
+
+def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each_alone_has() -> (
+    None
+):
+    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
+    table = guide[guide.index("| encoder | kernels |") : guide.index("But `aska` comes first")]
+    said = re.findall(r"^\| `([\w-]+)` \|.*\|(.*)\|$", table, flags=re.M)
+    assert [name for name, _ in said] == [kind.name for kind in CANDIDATES]
+    for kind, (_, options) in zip(CANDIDATES, said, strict=True):
+        others = {name for other in CANDIDATES if other is not kind for name in options_of(other)}
+        own = {f"--{name.replace('_', '-')}" for name in options_of(kind).keys() - others}
+        assert set(re.findall(r"--[\w-]+", options)) == own
 
 
 def test_the_readme_is_short() -> None:

@@ -106,6 +106,7 @@ class CompareTask:
                 EncodeTask(
                     vectors=store,
                     kernel=kernel,
+                    encoder=spec,
                     codes=str(folder / "codes"),
                     options=self._encoding(choice, spec),
                     plan=lay_out(store, kernel, spec),

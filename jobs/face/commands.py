@@ -64,8 +64,8 @@ def call_of(verb: Verb, values: Mapping[str, object]) -> Call[Any]:
     if verb.name == "encode":
         from mercore.jobs.verbs.encode import encoder_from_values
 
-        name = str(values.get(ENCODER) or verb.parameters[ENCODER].default)
-        named[ENCODER] = encoder_from_values(name, values)
+        name = values.get(ENCODER)
+        named[ENCODER] = encoder_from_values(str(name) if name else None, values)
     return verb.call(**named)
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,19 +14,20 @@ from mercore.jobs.encoder_options import (
     spec_of_options,
     spec_within,
 )
+from mercore.jobs.notices import echo
 from mercore.jobs.options import AUTO, Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import check_disk, encoded_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, taken_at, workers_within
-from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
-from mercore.jobs.verbs.choose_transform import begun_transform, chosen_transform
+from mercore.jobs.verbs.choices.bound import begun_bound, chosen_bound
+from mercore.jobs.verbs.choices.encoder import EncoderChoice
+from mercore.jobs.verbs.choices.transform import begun_transform, chosen_transform
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, code_states, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import mapped_vectors
@@ -46,6 +48,7 @@ class BoundChoice:
     """The choice of the bound with the cheapest exact search, in place of an encoder."""
 
     random_state: int = 0
+    bounds: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class EncodeOptions(VerbOptions):
     """The options of an encode; ``force`` makes bounds where scoring every row is cheaper."""
 
     kernel: KernelOptions
-    encoder: EncoderSpec | BoundChoice = AskaSpec()  # noqa: RUF009 - it is frozen
+    encoder: EncoderSpec | BoundChoice | EncoderChoice = EncoderChoice()  # noqa: RUF009
     part_rows: int | None = None
     compressor: str = "none"
     force: bool = False
@@ -65,16 +68,15 @@ class EncodeOptions(VerbOptions):
         check_compressor(self.compressor)
         if self.force and not isinstance(self.encoder, BoundChoice):
             refuse_unused(f"it is for {setting(encoder=CHOOSE)}", force=self.force)
-        if self.chooses_transform and (
-            isinstance(self.encoder, BoundChoice) or self.encoder.bounds
-        ):
+        if self.chooses_transform and self.encoder.bounds:
             refuse_unused("bounds are the same under any transform", transform=AUTO)
         self.plain_kernel.check()
         self.execution.check()
 
     def check_path(self, target: str) -> None:
-        """Refuse a path that holds something else."""
-        begun(target, CodeStore)
+        """Refuse a path that holds something else, and options that no encoder to choose has."""
+        if begun(target, CodeStore) is None and isinstance(self.encoder, EncoderChoice):
+            self.encoder.check()
 
     @property
     def chooses_transform(self) -> bool:
@@ -87,9 +89,15 @@ class EncodeOptions(VerbOptions):
         return replace(self.kernel, transform=None) if self.chooses_transform else self.kernel
 
 
-def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
-    """Return an encoder with its options; refuse those of other encoders."""
+def encoder_from_values(
+    name: str | None, values: Mapping[str, object]
+) -> EncoderSpec | BoundChoice | EncoderChoice:
+    """Return an encoder with its options, or the choice of one; refuse those of other encoders."""
     given = {option: values.get(option) for option in option_names()}
+    if name is None:
+        return EncoderChoice(
+            given={name: value for name, value in given.items() if value is not None}
+        )
     if name != CHOOSE:
         return spec_of_options(name, given)
     refuse_options(given, CHOOSE, ("random_state",))
@@ -102,14 +110,16 @@ class EncodeTask:
     """An encode that is open and checked.
 
     ``plan`` is None until a bound or a transform is chosen; ``kernel`` is without the transform
-    until then.
+    until then. ``why`` is the reason why the encoder was chosen, or None if it is given or begun.
     """
 
     vectors: Vectors
     kernel: Kernel
+    encoder: EncoderSpec | BoundChoice
     codes: str
     options: EncodeOptions
     plan: EncodePlan | None
+    why: str | None = None
 
     @property
     def execution(self) -> Execution:
@@ -122,15 +132,15 @@ class EncodeTask:
 
     @property
     def _chooses_bound(self) -> bool:
-        return self.plan is None and isinstance(self.options.encoder, BoundChoice)
+        return self.plan is None and isinstance(self.encoder, BoundChoice)
 
     def _bytes(self, workers: int) -> int:
         """Return the memory that encoding takes, or the choice that comes before it."""
         if self.plan is not None:
             return encode_bytes(self.plan, workers)
-        if isinstance(self.options.encoder, BoundChoice):
+        if isinstance(self.encoder, BoundChoice):
             return choose_bytes(self.vectors, self.kernel)
-        return choose_transform_bytes(self.vectors, self.options.encoder, workers)
+        return choose_transform_bytes(self.vectors, self.encoder, workers)
 
     def check_limits(self) -> None:
         """Refuse an encode that exceeds the memory or the free disk."""
@@ -155,7 +165,7 @@ class EncodeTask:
             return self
         execution = self.execution
         self._check_limits(execution)
-        vectors, kernel, spec = self.vectors, self.kernel, self.options.encoder
+        vectors, kernel, spec = self.vectors, self.kernel, self.encoder
         if isinstance(spec, BoundChoice):
             spec = chosen_bound(
                 vectors,
@@ -181,38 +191,64 @@ class EncodeTask:
         task._check_limits(execution)
         store, done_now = encode_missing(task.plan, task.codes, task.options.kernel.file, execution)
         seconds = round(time.perf_counter() - began, 3)
-        return {**describe_codes(store), "parts_done_now": done_now, "seconds": seconds}
+        why = {"why": self.why} if self.why else {}
+        return {**describe_codes(store), **why, "parts_done_now": done_now, "seconds": seconds}
 
 
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
-    """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
+    """Open the vectors; refuse parameters that do not fit them, and a path that is taken.
+
+    A choice of the encoder is printed, unless something is refused.
+    """
     options.check()
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     stored = begun(codes, CodeStore)
-    encoder, earlier = options.encoder, code_states(stored, rows)
+    earlier = code_states(stored, rows)
     fitted = EarlierVectors(rows, earlier.states[0]) if earlier.states else rows
     kernel = options.plain_kernel.open(fitted)  # a γ of median stays that of the first rows
+    encoder, why, notice = options.encoder, None, None
+    if isinstance(encoder, EncoderChoice):
+        scaled = options.chooses_transform
+        encoder, why, notice = encoder.resolved(stored, fitted, kernel, scaled=scaled)
     if not isinstance(encoder, BoundChoice):
         encoder.check_kernel(kernel)
         encoder = spec_within(encoder, fitted.rows, rows.dims)
-        options = replace(options, encoder=encoder)
+    task = EncodeTask(
+        vectors=rows,
+        kernel=kernel,
+        encoder=encoder,
+        codes=codes,
+        options=options,
+        plan=None,
+        why=why,
+    )
+    task = _planned(task, stored, earlier.part_rows)
+    if notice:
+        echo(notice, err=True)
+    return task
+
+
+def _planned(task: EncodeTask, stored: CodeStore | None, part_rows: int | None) -> EncodeTask:
+    """Return the task with its plan, unless a bound or a transform is to be chosen first."""
+    rows, kernel, encoder, options = task.vectors, task.kernel, task.encoder, task.options
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
         scale = begun_transform(stored)
         if scale is None:
             _laid_out(rows, Transformed(kernel, SCALES[0]), encoder, options)  # refuses parameters
-            return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
+            return task
         kernel = Transformed(kernel, scale)
     if isinstance(encoder, BoundChoice):
         bound = begun_bound(stored, encoder.random_state)
         if bound is None:
             _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
-            return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
+            return task
         encoder = bound
-    part_rows = earlier.part_rows if options.part_rows is None else options.part_rows
-    plan = _laid_out(rows, kernel, encoder, replace(options, part_rows=part_rows))
+    if options.part_rows is None:
+        options = replace(options, part_rows=part_rows)
+    plan = _laid_out(rows, kernel, encoder, options)
     resumed_codes(plan, stored)
-    return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=plan)
+    return replace(task, kernel=kernel, plan=plan)
 
 
 def resumed_codes(plan: EncodePlan, codes: CodeStore | None) -> CodeStore | None:

@@ -6,7 +6,7 @@ imports numba or zarr before it computes, so that ``mercore encode --help`` can 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -286,6 +286,11 @@ class EncoderSpec(ABC):
         Others may be adapted to the size.
         """
         return cls(**{**given, cls.size.field: value})
+
+
+def options_of(kind: type[EncoderSpec]) -> dict[str, Field[Any]]:
+    """Return the field of an encoder's spec per option."""
+    return {each.metadata[OPTION].name: each for each in fields(kind) if OPTION in each.metadata}
 
 
 def rows_of_block(exemplars: int) -> int:

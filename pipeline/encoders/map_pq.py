@@ -17,6 +17,7 @@ from mercore.pipeline.encoders.bounds.proof import (
 )
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
+    Default,
     Memory,
     Model,
     check_range,
@@ -31,6 +32,7 @@ from mercore.pipeline.encoders.feature_map import (
     FeatureMap,
     choose_map,
 )
+from mercore.pipeline.encoders.kpca import COMPONENTS
 from mercore.pipeline.encoders.pca_pq import PointQuantizer
 from mercore.pipeline.encoders.pq import ComponentQuantizer, PqParams
 from mercore.pipeline.kernels import Kernel
@@ -47,7 +49,7 @@ MAX_COMPONENTS = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapPqSpec(PointQuantizer, ComponentQuantizer):
+class MapPqSpec(ComponentQuantizer, PointQuantizer):
     """Product quantisation of a feature map's principal components, made unit vectors.
 
     A score is 1 − ‖u − q(v)‖² / 2, the cosine of two rows' components, and only ranks.
@@ -55,6 +57,7 @@ class MapPqSpec(PointQuantizer, ComponentQuantizer):
 
     name: str = "map-pq"
     version: int = 1
+    n_components: int = field(default=Default(192), metadata=COMPONENTS)
     n_harmonics: int = field(
         default=1,
         metadata=declare_option(

@@ -76,7 +76,7 @@ def _end_to_end(setup: Setup) -> list[Table]:
     for workers in range(1, available_cores() + 1):
         began = time.perf_counter()
         codes = setup.folder / f"codes-{workers}"
-        api.encode(setup.store, codes, kernel=setup.kernel, workers=workers)
+        api.encode(setup.store, codes, kernel=setup.kernel, encoder="aska", workers=workers)
         seconds = time.perf_counter() - began
         each = seconds * workers / setup.rows
         rows.append(

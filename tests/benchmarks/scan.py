@@ -39,7 +39,7 @@ class Setup:
         if self.codes is None:
             vectors = self.folder / "vectors"
             api.ingest(self.jittered, vectors)
-            api.encode(vectors, self.folder / "codes", kernel="chi2")
+            api.encode(vectors, self.folder / "codes", kernel="chi2", encoder="aska")
         faiss.omp_set_num_threads(1)
         return scan.Contest(self.codes or str(self.folder / "codes"), self.queries)
 

@@ -269,7 +269,7 @@ def with_pipe(path: str, line: str, folder: Path) -> Words:
 def encode_row(row: list[float], kernel: str, folder: Path) -> Words:
     """Return the words that encode a vector store with this row."""
     succeed(*ingest_array(folder, np.vstack([WIDE, [row]])))
-    return [*f"encode new codes --atoms 4 --sparsity 2 --kernel {kernel}".split()]
+    return [*f"encode new codes --encoder aska --atoms 4 --sparsity 2 --kernel {kernel}".split()]
 
 
 def search_for(queries: Rows, folder: Path) -> Words:
@@ -354,7 +354,7 @@ def nan_in_a_zarr_array_that_nobody_ingested(folder: Path) -> Words:
     values = WIDE.copy()
     values[5, 1] = np.nan
     save_zarr(folder / "rows", values)
-    return [*["encode", "rows", "codes", "--kernel", "chi2", "--atoms", "2", "--sparsity", "1"]]
+    return ["encode rows codes --kernel chi2 --encoder aska --atoms 2 --sparsity 1"]
 
 
 @case(2, "exists and is no code store")

@@ -184,7 +184,7 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
     succeed(f"encode {vectors} {bounds}", *small)
     np.savez(tmp_path / "hits.npz", ids=np.zeros((12, 2000), np.int64))
     monkeypatch.setattr("mercore.jobs.verbs.searches.exact.ExactSearch", None)
-    monkeypatch.setattr("mercore.jobs.verbs.choose_bound.choose_bound", None)
+    monkeypatch.setattr("mercore.jobs.verbs.choices.bound.choose_bound", None)
     wide = ("--batch", 65536)
     for words, work in (
         (

@@ -11,7 +11,6 @@ import pytest
 from mercore.jobs.cli import main
 from mercore.jobs.encoder_options import (
     CHOOSE,
-    DEFAULT,
     SEED,
     fields_of,
     option_names,
@@ -43,7 +42,7 @@ from tests.support.running import on_command_line
 
 def make_spec(options: dict[str, Any]) -> EncoderSpec:
     """Return the spec of an encoder that is named among its options."""
-    return spec_of_options(options.get("encoder") or DEFAULT, options)
+    return spec_of_options(options["encoder"], options)
 
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
@@ -316,10 +315,6 @@ def test_options_make_the_spec_and_each_matters(name: str) -> None:
         alone = make_spec({"encoder": name, option: value})
         assert alone != ENCODERS[name]()
         assert getattr(alone, fields_of(name)[option]) == value
-
-
-def test_the_encoder_is_aska_unless_one_is_named() -> None:
-    assert make_spec({}) == make_spec({"encoder": None}) == AskaSpec()
 
 
 def test_bits_have_as_many_components_as_there_are_bits_or_landmarks() -> None:

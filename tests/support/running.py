@@ -25,7 +25,7 @@ from mercore.stores.errors import MercoreError
 from mercore.stores.wording import render
 
 KERNEL = "chi2"
-ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
+ENCODE = ("--kernel", KERNEL, "--encoder", "aska", "--atoms", "64", "--sparsity", "4")
 WORKER = ("--no-nanny", "--nthreads", "1", "--death-timeout", "60", "--no-dashboard")
 ON_LOOPBACK = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
 

@@ -22,7 +22,7 @@ from tests.support.running import histograms, invoke, names_in, succeed
 
 ROWS, DIMS = 600, 12
 CHI2 = ("--kernel", "chi2")
-ASKA = (*CHI2, "--atoms", 32, "--sparsity", 2, "--part-rows", 100)
+ASKA = (*CHI2, "--encoder", "aska", "--atoms", 32, "--sparsity", 2, "--part-rows", 100)
 PQ = (*CHI2, "--encoder", "kpca-pq", "--landmarks", 32, "--components", 8, "--subquantizers", 4)
 BOUNDS = (*CHI2, "--encoder", "bin-bound", "--groups", 4)
 COMPARE = (
@@ -277,8 +277,8 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
             "q.npy exists and is no code store: expected one that is begun, or a new",
         ),
         (
-            ("encode", "new", "x", *CHI2, "--landmarks", 4),
-            "--landmarks has no use here: it belongs to ",
+            ("encode", "new", "x", *CHI2, "--landmarks", 4, "--atoms", 4),
+            "no encoder is chosen: found --atoms of aska, kpca-aska, --landmarks of kpca-aska, ",
         ),
         (
             ("encode", "new", "x", *CHI2, "--encoder", "bound", "--atoms", 4),

@@ -21,7 +21,8 @@ from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.resolve import location_of
 from tests.support.running import histograms, invoke, names_in, succeed
 
-ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)
+ASKA = ("--encoder", "aska", "--atoms", 64, "--sparsity", 4)
+ENCODE = ("--kernel", "chi2", *ASKA, "--part-rows", 500)
 GROUPS = ("--kernel", "chi2", "--encoder", "bin-bound", "--groups", 8)
 
 

@@ -65,7 +65,7 @@ def test_the_chosen_transform_is_that_of_the_store(folder: Path, tmp_path: Path)
 @pytest.fixture
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choosing fails: what is refused is refused before, and begun codes keep their transform."""
-    monkeypatch.setattr("mercore.jobs.verbs.choose_transform.choose_transform", None)
+    monkeypatch.setattr("mercore.jobs.verbs.choices.transform.choose_transform", None)
 
 
 @pytest.mark.usefixtures("no_choice")

@@ -138,7 +138,7 @@ def test_the_seed_is_that_of_the_choice_and_of_what_is_chosen(folder: Path, tmp_
 @pytest.fixture
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choosing fails: what is refused is refused before."""
-    monkeypatch.setattr("mercore.jobs.verbs.choose_bound.choose_bound", None)
+    monkeypatch.setattr("mercore.jobs.verbs.choices.bound.choose_bound", None)
 
 
 @pytest.mark.usefixtures("no_choice")
@@ -272,7 +272,7 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(
 def test_bounds_that_hold_are_made_without_a_word(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mercore.jobs.verbs.choose_bound.every_row", lambda search: 1e9)
+    monkeypatch.setattr("mercore.jobs.verbs.choices.bound.every_row", lambda search: 1e9)
     outcome = choose(folder, tmp_path / "codes", "hellinger")
     assert outcome.code == 0, outcome.err
     assert "cheaper" not in outcome.err
