@@ -100,7 +100,7 @@ PROVING = [name for name, kind in ENCODERS.items() if kind().proves and not kind
         "zcat base.bvecs.gz | mercore ingest - base.zarr --format bvecs",
         "mercore ingest part1.bvecs part2.bvecs base.zarr",
     ),
-    planned=True,
+    plan="ingest",
     writes_once=True,
 )
 def ingest(
@@ -209,7 +209,7 @@ def append(
         "mercore encode base.zarr bounds.zarr --kernel chi2 --encoder bound",
     ),
     compiles=True,
-    planned=True,
+    plan="encode",
     again="run the same command again; encode keeps the parts that are done",
 )
 def encode(
@@ -277,7 +277,7 @@ def encode(
         "mercore index codes.zarr orders.zarr --epsilon 1.5 --orders 200",
     ),
     compiles=True,
-    planned=True,
+    plan="index",
     again="run the same command again; index keeps the parts that are done",
 )
 def index(
@@ -413,7 +413,7 @@ def compact(
     ),
     compiles=True,
     printer="print_search",
-    planned=True,
+    plan="search",
     writes_once=True,
     replaces=True,
     again=f"{BEGINS_ANEW}; only a search with --exact and --out keeps its finished batches",
@@ -523,6 +523,7 @@ def search(
         "mercore pairs bounds.zarr --within 0.9 --groups groups.parquet",
     ),
     compiles=True,
+    plan="search",
     writes_once=True,
     replaces=True,
     again="run the same command again; with ``out`` it keeps its finished batches",
@@ -609,6 +610,7 @@ def pairs(
         "mercore graph bounds.zarr -k 15 --distances --out graph.npz",
     ),
     compiles=True,
+    plan="search",
     writes_once=True,
     replaces=True,
     again="run the same command again; with ``out`` it keeps its finished batches",

@@ -109,8 +109,9 @@ class Verb:
     """A verb: its call, and everything that its front ends know of it.
 
     ``compiles`` tells whether it runs jitted functions for long, ``queued`` whether it can be
-    submitted as a job, ``planned`` whether ``plan`` predicts it, ``writes_once`` whether it refuses
-    what its own finished run has written, ``replaces`` whether it has an option that lets it.
+    submitted as a job, ``plan`` the module of ``jobs.planning`` that predicts it, ``writes_once``
+    whether it refuses what its own finished run has written, ``replaces`` whether it has an option
+    that lets it.
     ``again`` is what to do after an interrupt, ``printer`` the name of the function that prints its
     result, ``negative`` the entry of the report that, if it is not empty, is the answer no.
     """
@@ -120,7 +121,7 @@ class Verb:
     examples: tuple[str, ...] = ()
     compiles: bool = False
     queued: bool = True
-    planned: bool = False
+    plan: str | None = None
     writes_once: bool = False
     replaces: bool = False
     again: str = BEGINS_ANEW

@@ -25,7 +25,7 @@ def plan_of(verbs: click.Group) -> click.Group:
         subcommand_metavar="VERB …",
     )
     for name, verb in VERBS.items():
-        if verb.planned:
+        if verb.plan:
             group.add_command(_planning(verbs.commands[name], verb))
     return group
 
@@ -56,7 +56,7 @@ def _body(verb: Verb) -> Callable[..., None]:
         from mercore.jobs import printing
         from mercore.jobs.planning.report import refuse_excess
 
-        planning = import_module(f"mercore.jobs.planning.{verb.name}")
+        planning = import_module(f"mercore.jobs.planning.{verb.plan}")
         report = planning.plan(call_of(verb, values).task(), cores)
         echo_json(report) if json else printing.print_plan(report)
         memory = values.get("memory")

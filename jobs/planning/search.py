@@ -44,7 +44,10 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     if task.out:
         report["free"] = location_of(task.out).free_bytes()
     report["memory"] = (
-        INTERPRETER_BYTES + task.needed + min(task.settings.cache_bytes, task.scanned_bytes)
+        INTERPRETER_BYTES
+        + task.needed
+        + task.optional_bytes
+        + min(task.settings.cache_bytes, task.scanned_bytes)
     )
     nq, size = task.queries.shape[0], task.settings.batch
     report |= {
@@ -76,7 +79,7 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
             rounds, last = divmod(batches, count)
             searching = rounds * timing.of(units)
             searching += timing.of(units, count // last) if last else 0.0
-        return loaded + timing.first + scale * searching
+        return loaded + timing.first + scale * search.met * searching
 
     return times(settings.threads, cores, seconds, timing.slowdown)
 

@@ -105,6 +105,34 @@ class GraphTask(ExactTask):
         """The inputs of the answers, which a certificate states: the lists with the row itself."""
         return super().about | {"graph": True, "distances": self.distances}
 
+    @cached_property
+    def max_pairs(self) -> int:
+        """The number of pairs that rows may keep if they ask in turn; 0 if each asks all others.
+
+        That is so for few rows, on other processes, for scores that depend on which row asks, and
+        where memory is short.
+        """
+        vectors, k = self.vectors, self.settings.k
+        if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or self.execution.remote:
+            return 0
+        limit = self.execution.memory or psutil.virtual_memory().total // 2
+        room = limit - INTERPRETER_BYTES - self.needed - turn_bytes(vectors, k)
+        pairs = room // PAIR_BYTES
+        enough = pairs >= PAIRS_PER_NEIGHBOUR * k * vectors.rows
+        return pairs if enough and self.kernel.ranking.symmetric else 0
+
+    @property
+    def optional_bytes(self) -> int:
+        """Bytes of the rows that ask in turn, and of the pairs that they mostly keep at most."""
+        vectors, k = self.vectors, self.settings.k
+        pairs = min(self.max_pairs, PAIRS_PER_NEIGHBOUR * k * vectors.rows)
+        return turn_bytes(vectors, k) + PAIR_BYTES * pairs if pairs else 0
+
+    @property
+    def met(self) -> float:
+        """The share of the rows that a row meets, with the first look at near rows."""
+        return 0.6 if self.max_pairs else 1.0
+
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the graph, as hits of each id."""
         self.check_limits()
@@ -126,22 +154,12 @@ class GraphTask(ExactTask):
         return report | ({"written": written} if out else {}), hits
 
     def _prove(self, lease: LeaseHandle | None) -> tuple[ExactTask, ExactAnswers]:
-        """Return the answers of all rows, and the task whose batches are kept.
-
-        Rows ask in turn, so that each pair is scored once. On other processes, for scores that
-        depend on which row asks, and where memory is short, each row asks all others.
-        """
-        vectors, k = self.vectors, self.settings.k
-        limit = self.execution.memory or psutil.virtual_memory().total // 2
-        room = limit - INTERPRETER_BYTES - self.needed - turn_bytes(vectors, k)
-        many = vectors.rows >= LEAST_ROWS and k <= isqrt(vectors.rows)
-        if many and room >= PAIR_BYTES * PAIRS_PER_NEIGHBOUR * k * vectors.rows:
-            local = not self.execution.remote and self.relaxed is None
-            if local and self.kernel.ranking.symmetric:
-                try:
-                    return self._prove_in_turn(room // PAIR_BYTES, lease)
-                except (TooManyPairsError, ExistsError):  # or it began without turns before
-                    pass
+        """Return the task whose batches are kept, and the answers of all rows."""
+        if self.max_pairs:
+            try:
+                return self._prove_in_turn(self.max_pairs, lease)
+            except (TooManyPairsError, ExistsError):  # or it began without turns before
+                pass
         return self, concatenate_answers(prove(self, ExactAnswers, self.out, lease))
 
     def _prove_in_turn(

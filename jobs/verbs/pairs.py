@@ -86,6 +86,11 @@ class PairsTask(ExactWithinTask):
         own = first + np.repeat(np.arange(len(queries)), np.diff(found.lims))
         return keep_pairs(found, found.ids > own)
 
+    @property
+    def met(self) -> float:
+        """The share of the rows that a row meets: of its own store, half of them on threads."""
+        return 0.5 if self.itself and not self.execution.remote else 1.0
+
     def enough(self, answers: RangeAnswers) -> bool:
         """Return whether to end the search: there is a pair, and ``none`` asked for none."""
         near = reaches(self.kernel, answers.scores, self.threshold)

@@ -147,6 +147,51 @@ def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> 
         assert (tmp_path / f"g.npz{suffix}").read_bytes() == whole
 
 
+def scored(folder: Path) -> float:
+    """The share of the rows that most rows were scored against; the neighbours are the true ones."""
+    report, hits = mercore.graph(folder / "v", kernel="chi2", k=K, batch=50)
+    np.testing.assert_array_equal(listed(hits, KEPT), true_graph("chi2", KEPT))
+    return float(report["rows_scored"]["median"])
+
+
+def test_each_pair_is_scored_once_where_the_memory_holds_the_pairs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scored(folder) < 0.7
+    monkeypatch.setattr(graph, "PAIRS_PER_NEIGHBOUR", 1 << 40)
+    assert scored(folder) == 1
+
+
+def test_rows_that_keep_too_many_pairs_ask_all_others(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph.GraphTask, "max_pairs", 500)
+    assert scored(folder) == 1
+    succeed(f"graph {folder}/v --kernel chi2 -k {K} --batch 100 --out {tmp_path}/g.npz")
+    assert {each.name for each in tmp_path.iterdir()} == {"g.npz", "g.npz.certificate.npz"}
+
+
+def test_a_graph_that_began_without_turns_goes_on_without(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"graph {folder}/v --kernel chi2 -k {K} --batch 100 --out {tmp_path}/g.npz"
+    solved: list[int] = []
+    solve = graph.GraphTask.solve
+
+    def killed(self: graph.GraphTask, search: Any, queries: Any, k: int, first: int = 0) -> Any:
+        solved.append(first)
+        if len(solved) == 3:
+            raise KeyboardInterrupt
+        return solve(self, search, queries, k, first)
+
+    monkeypatch.setattr(graph.GraphTask, "solve", killed)
+    with monkeypatch.context() as few_rows:
+        few_rows.setattr(graph, "LEAST_ROWS", N)
+        assert invoke(f"{line} --threads 1").code != 0
+    succeed(f"{line} --threads 1")
+    assert solved == [0, 100, 200, 200, 300]
+
+
 def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "there.npz").write_bytes(b"")
     for words, message in {

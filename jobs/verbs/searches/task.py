@@ -320,6 +320,16 @@ class SearchTask(ABC):
         return scanned.spec.dims if isinstance(scanned, CodeStore) else scanned.dims
 
     @property
+    def optional_bytes(self) -> int:
+        """Bytes that the search takes beyond those needed, because there is room for them."""
+        return 0
+
+    @property
+    def met(self) -> float:
+        """The share of the rows that a query meets, on average."""
+        return 1.0
+
+    @property
     def batch(self) -> NDArray[Any]:
         """The first batch of queries, dtype[≤ batch, d]."""
         return self.queries.read(0, min(self.settings.batch, self.queries.shape[0]))
