@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report, refuse_unused
+from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.pairs import own_rows
@@ -171,7 +172,8 @@ class GraphTask(ExactTask):
         same |= {"vectors": VectorCache(vectors, vectors.rows * vectors.dims * 8)}
         with threadpool_limits(1), ExactTask(**same).searching() as search:
             scorer = search.scorer
-            turns = turns_of(scorer, k)
+            with waiting("looking at near rows"):
+                turns = turns_of(scorer, k)
             same |= {"queries": RowsInTurn(scorer.vectors, turns)}
             about = self.about | {"turns": turns.digest}
             asked = TurnsTask(**same, turns=turns, max_pairs=max_pairs, about=about)
