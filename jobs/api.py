@@ -608,6 +608,7 @@ def pairs(
     examples=(
         "mercore graph base.zarr -k 10 --kernel chi2 --out graph.npz",
         "mercore graph bounds.zarr -k 15 --distances --out graph.npz",
+        "mercore graph codes.zarr -k 15 --rerank 100 --out graph.npz",
     ),
     compiles=True,
     plan="search",
@@ -620,6 +621,7 @@ def graph(
     store: Annotated[StrPath, Param(type=READ)],
     *,
     k: int | None = None,
+    rerank: Annotated[int | None, Param(metavar="R")] = None,
     distances: bool = False,
     among: Among = None,
     without: Without = None,
@@ -637,7 +639,7 @@ def graph(
     hits_format: RangeFormat = None,
     force: Force = False,
 ) -> Call[tuple[Report, RangeHits]]:
-    """Find the true k nearest other rows of each row of ``store``.
+    """Find the k nearest other rows of each row of ``store``: the true ones, unless ``rerank``.
 
     A row is left out of its own neighbours by its id, so equal rows are neighbours. The command
     prints row, rank, id and score, unless ``out`` names a file; the function returns a report and
@@ -645,13 +647,15 @@ def graph(
 
     Parameters
     ----------
-    store : A store of vectors, of bounds, or of codes that prove.
+    store : A store of vectors, of bounds, or of codes that prove; with ``rerank`` of any codes.
     k : Neighbours per row. By default 10.
+    rerank : Make an approximate graph by codes: score the R best codes of each row by the true
+        kernel.
     distances : Write the distance √(2 − 2 K) in feature space in place of the score K.
     vectors : The new path of the encoded vectors, if they were moved.
     kernel : The kernel, or the FILE.py of a custom one. Codes have theirs.
     out : Write the graph to a .npz file, a sparse matrix of SciPy by ids, or a .parquet or .ibin
-        file; and a certificate.
+        file; and a certificate of a true one.
 
     Raises
     ------
@@ -671,7 +675,8 @@ def graph(
 
     search = SearchOptions(
         k=k,
-        exact=True,
+        rerank=rerank,
+        exact=rerank is None,
         rows=row_choice(among, without),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),

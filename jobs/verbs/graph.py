@@ -26,6 +26,7 @@ from mercore.jobs.verbs.searches.exact import (
     summary,
     write_answers_certificate,
 )
+from mercore.jobs.verbs.searches.scan import ScanTask
 from mercore.jobs.verbs.searches.task import SearchOptions
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.exact import ExactSearch
@@ -42,14 +43,16 @@ from mercore.pipeline.search.within import (
     RangeAnswers,
     TooManyPairsError,
     concatenate_ranges,
+    lims_of,
 )
 from mercore.stores.errors import ExistsError, InputError
 from mercore.stores.location.protocol import LeaseHandle
-from mercore.stores.results.hits import certificate_path, check_hits_path
+from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import RangeHits, check_range_path, write_range_hits
 from mercore.stores.rows import StoredRows
 from mercore.stores.vector_views import VectorCache
+from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
 DEFAULT_K, DEFAULT_BATCH = 10, 1 << 11
@@ -143,7 +146,9 @@ class GraphTask(ExactTask):
             asked, proved = self._prove(lease)
             if lease:
                 lease.check()
-            hits = self._graph(proved)
+            scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
+            found = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
+            hits = _others(found, self.vectors, far=self.distances and not self.kernel.ascending)
             written = []
             if out:
                 ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
@@ -186,23 +191,47 @@ class GraphTask(ExactTask):
             by_row = answers_by_row(scorer, turns, found, k, self.settings.batch)
             return asked, concatenate_answers(list(by_row))
 
-    def _graph(self, proved: ExactAnswers) -> RangeHits:
-        """Return the neighbours by the ids of the rows; an id of no row has none."""
-        rows, k = len(proved.ids), self.settings.k - 1
-        itself = proved.ids == np.arange(rows)[:, None]
-        itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others come before it
-        ids, scores = proved.ids[~itself], proved.scores[~itself]
-        shown = self.kernel.shown(self.kernel.from_ranking(scores))
-        if self.distances and not self.kernel.ascending:
-            shown = np.sqrt(np.maximum(0.0, 2 - 2 * shown))
-        counts = np.zeros(self.vectors.id_count, np.int64)
-        counts[self.vectors.ids_of(np.arange(rows))] = k
-        lims = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        return RangeHits(lims=lims, ids=self.vectors.ids_of(ids), scores=shown)
+
+@dataclass(frozen=True, kw_only=True)
+class CodesGraphTask(ScanTask):
+    """A graph by codes, whose best are scored by the true kernel: an approximate one."""
+
+    vectors: Vectors
+    distances: bool
+    graph: str | None
+
+    def run(self) -> tuple[Report, Any]:
+        """Search; return a report and the graph, as hits of each id."""
+        report, found = super().run()
+        hits = _others(found, self.vectors, far=self.distances and not self.kernel.ascending)
+        report["k"] -= 1
+        if self.graph:
+            ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
+            report["written"] = write_range_hits(
+                self.graph, hits, ids, self.hits_format, distances=ascending
+            )
+        return report, hits
 
 
-def open_graph(store: str, options: GraphOptions) -> GraphTask:
-    """Open a store of vectors, of bounds, or of codes that prove, and check the options.
+def _others(found: Hits, vectors: Vectors, *, far: bool) -> RangeHits:
+    """Return hits of all rows without the rows themselves, by id; an id of no row has none.
+
+    With ``far``, scores K become distances in feature space.
+    """
+    rows, width = found.ids.shape
+    own = vectors.ids_of(np.arange(rows))
+    itself = found.ids == own[:, None]
+    itself[~itself.any(axis=1), -1] = True  # enough others come before it
+    assert found.scores is not None
+    scores = found.scores[~itself].astype(np.float64, copy=False)
+    counts = np.zeros(vectors.id_count, np.int64)
+    counts[own] = width - 1
+    shown = np.sqrt(np.maximum(0.0, 2 - 2 * scores)) if far else scores
+    return RangeHits(lims=lims_of(counts), ids=found.ids[~itself], scores=shown)
+
+
+def open_graph(store: str, options: GraphOptions) -> GraphTask | CodesGraphTask:
+    """Open a store of vectors, of bounds or of codes, and check the options.
 
     Raises
     ------
@@ -214,19 +243,24 @@ def open_graph(store: str, options: GraphOptions) -> GraphTask:
     if search.k is None:
         search = replace(search, k=DEFAULT_K)
     task = open_search(store, own_rows(store, search.vectors), search)
-    assert isinstance(task, ExactTask)
-    k, rows = task.settings.k, task.vectors.rows
-    if k >= rows:
+    vectors, k = task.vectors, task.settings.k
+    assert vectors is not None
+    if k >= vectors.rows:
+        most = vectors.rows - 1
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {rows - 1}, the other rows of each row. "
-            f"Fix: {setting(k=max(1, rows - 1))}"
+            f"k is out of range: found {k}, expected 1 to {most}, the other rows of each row. "
+            f"Fix: {setting(k=max(1, most))}"
         )
     if options.distances and not (task.kernel.normalised or task.kernel.ascending):
         raise InputError(
             f"kernel {task.kernel.name} gives no distances. Fix: leave {option('distances')} out."
         )
-    same = {each.name: getattr(task, each.name) for each in fields(task)}
+    same: dict[str, Any] = {each.name: getattr(task, each.name) for each in fields(task)}
+    same |= {"queries": StoredRows(vectors), "hits_format": options.hits_format}
     settings = replace(task.settings, k=k + 1, batch=search.batch or DEFAULT_BATCH)
-    same |= {"queries": StoredRows(task.vectors), "settings": settings}
-    same |= {"out": options.out, "hits_format": options.hits_format}
+    if settings.rerank is not None:
+        same["settings"] = replace(settings, rerank=min(vectors.rows, settings.rerank + 1))
+        by_codes = CodesGraphTask(**same, distances=options.distances, graph=options.out)
+        return by_codes.fit(batch=search.batch)
+    same |= {"settings": settings, "out": options.out}
     return GraphTask(**same, distances=options.distances).fit(batch=search.batch)

@@ -148,6 +148,24 @@ def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> 
         assert (tmp_path / f"g.npz{suffix}").read_bytes() == whole
 
 
+@loop_over("options", ["", "--distances"])
+def test_a_graph_by_codes_is_that_of_their_best_scored_again(
+    options: str, folder: Path, tmp_path: Path
+) -> None:
+    line = f"graph {folder}/codes -k {K} {options} --out"
+    succeed(f"{line} {tmp_path}/true{options}.npz")
+    succeed(f"{line} {tmp_path}/all{options}.npz --rerank {len(KEPT)} --batch 100")
+    true, every = (scipy.sparse.load_npz(f"{tmp_path}/{n}{options}.npz") for n in ("true", "all"))
+    np.testing.assert_array_equal(every.indices, true.indices)
+    np.testing.assert_array_equal(every.data, true.data)
+    assert not list(tmp_path.glob(f"all{options}*certificate*"))
+    report, hits = mercore.graph(folder / "codes", k=K, rerank=20)
+    _, found = mercore.search(folder / "codes", folder / "v", k=K + 1, rerank=21)
+    others = [[i for i in ids if i != own][:K] for own, ids in zip(KEPT, found.ids, strict=True)]
+    np.testing.assert_array_equal(listed(hits, KEPT), others)
+    assert report["k"] == K
+
+
 def scored(folder: Path) -> float:
     """The share of the rows that most rows were scored against; the neighbours are the true ones."""
     report, hits = mercore.graph(folder / "v", kernel="chi2", k=K, batch=50)
@@ -202,6 +220,7 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
         f"{folder}/codes -k 397": "found 397, expected 1 to 396, the other rows",
         f"{folder}/codes -k 1 --among 5:6": "found 1, expected 1 to 0, the other rows",
         f"{folder}/v": "needs a kernel",
+        f"{folder}/v --kernel chi2 --rerank 20": "have true scores already",
         f"{folder}/v --kernel inner_product --distances": "gives no distances",
         f"{folder}/codes --out {tmp_path}/g.h5": "of any number",
         f"{folder}/codes --out {tmp_path}/there.npz": "exists",
