@@ -17,6 +17,7 @@ from mercore.jobs import api
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import CHOOSE
 from mercore.jobs.options import names_file, refuse_unused
+from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.session import open_store
 from mercore.jobs.session.open_store import OpenStore
 from mercore.pipeline.encoders import ENCODERS
@@ -27,6 +28,7 @@ from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import blocks, original_ids
 
+CODES = "codes.zarr"
 DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
 RERANKED, RERANKED_PER = 100, 20  # codes that are scored again: at least, and per neighbour
 ROUNDING = 1e-12  # of scores that become distances
@@ -58,7 +60,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     radius : distance within which ``radius_neighbors`` finds rows
     path : folder of the stores; by default a temporary folder, which goes with the estimator
     memory : bytes of the stores that stay in memory, or a text such as ``"4GB"``
-    n_jobs : number of threads; all cores by default
+    n_jobs : number of threads; all cores by default, and all but n − 1 of them for −n
 
     Attributes
     ----------
@@ -138,13 +140,13 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         if self.encoder is not None:
             api.encode(
                 self._vectors,
-                folder / "codes.zarr",
+                folder / CODES,
                 kernel=self.kernel,
                 gamma=self.gamma,
                 transform=self.transform_scale,
                 encoder=self.encoder,
                 force=self.encoder == CHOOSE,  # bounds were asked for, though they may not pay
-                workers=self.n_jobs,
+                workers=self._threads,
             )
         self._folder = folder
         self._open()
@@ -267,10 +269,17 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _nearest(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the k nearest rows of each query by the encoder, or by every row."""
-        if self._codes is None or (self.rerank is None and self._codes.proves):
+        reranked = self._reranked(k)
+        if self._codes is None or reranked is None:
             return self._exact(queries, k)
+        return self._codes.search(queries, k=k, rerank=reranked)
+
+    def _reranked(self, k: int) -> int | None:
+        """Return the number of best codes to score again, None for the true neighbours."""
+        if self._codes is None or (self.rerank is None and self._codes.proves):
+            return None
         reranked = max(RERANKED, RERANKED_PER * k) if self.rerank is None else self.rerank
-        return self._codes.search(queries, k=k, rerank=min(reranked, self._codes.rows))
+        return min(reranked, self._codes.rows)
 
     def _exact(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the true k nearest rows of each query."""
@@ -284,8 +293,14 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _others(self, k: int) -> Hits:
         """Return the k nearest other rows of each row."""
-        hits = self._nearest(self._rows.where, k + 1)
-        return _without(hits, original_ids(np.arange(len(hits)), self._rows.dropped))
+        store, given = self._folder / CODES, dict[str, Any](vectors=self._vectors)
+        if self._codes is None:
+            store, given = self._vectors, {"kernel": self.kernel, "gamma": self.gamma}
+            given["transform"] = self.transform_scale
+        _, found = api.graph(
+            store, k=k, rerank=self._reranked(k), threads=self._threads, memory=self.memory, **given
+        )
+        return Hits(ids=found.ids.reshape(-1, k), scores=found.scores.reshape(-1, k))
 
     def _queries(self, X: ArrayLike) -> Any:  # noqa: ANN401 - rows of any kind
         given = matrix_of(X)
@@ -295,6 +310,13 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     def _proves(self) -> bool:
         """Whether the encoder makes bounds alone, which rerank nothing."""
         return self.encoder is not None and self.encoder.partition(":")[0] in EXACT
+
+    @property
+    def _threads(self) -> int | None:
+        """The number of threads, None for all cores."""
+        if self.n_jobs is None or self.n_jobs >= 0:
+            return self.n_jobs
+        return max(1, available_cores() + 1 + self.n_jobs)
 
     @property
     def _positive(self) -> bool:
@@ -320,14 +342,14 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
             kernel=self.kernel,
             gamma=self.gamma,
             transform=self.transform_scale,
-            threads=self.n_jobs,
+            threads=self._threads,
             memory=self.memory,
         )
         self._codes: OpenStore | None = None
         if self.encoder is not None:
-            codes = self._folder / "codes.zarr"
+            codes = self._folder / CODES
             self._codes = open_store.open(
-                codes, vectors=self._vectors, threads=self.n_jobs, memory=self.memory
+                codes, vectors=self._vectors, threads=self._threads, memory=self.memory
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -378,15 +400,6 @@ def _checked(k: object, most: int) -> int:
             f"neighbours. Fix: {fix}."
         )
     return int(k)
-
-
-def _without(hits: Hits, own: Ids) -> Hits:
-    """Return hits of rows without the rows themselves, int64[nq]; each list is one shorter."""
-    assert hits.scores is not None
-    itself = hits.ids == own[:, None]
-    itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others may come before it
-    shape = len(hits), hits.ids.shape[1] - 1
-    return Hits(ids=hits.ids[~itself].reshape(shape), scores=hits.scores[~itself].reshape(shape))
 
 
 def _as_objects(values: tuple[NDArray[Any], ...]) -> NDArray[np.object_]:

@@ -155,7 +155,8 @@ def test_a_graph_by_codes_is_that_of_their_best_scored_again(
     line = f"graph {folder}/codes -k {K} {options} --out"
     succeed(f"{line} {tmp_path}/true{options}.npz")
     succeed(f"{line} {tmp_path}/all{options}.npz --rerank {len(KEPT)} --batch 100")
-    true, every = (scipy.sparse.load_npz(f"{tmp_path}/{n}{options}.npz") for n in ("true", "all"))
+    true: Any = scipy.sparse.load_npz(f"{tmp_path}/true{options}.npz")
+    every: Any = scipy.sparse.load_npz(f"{tmp_path}/all{options}.npz")
     np.testing.assert_array_equal(every.indices, true.indices)
     np.testing.assert_array_equal(every.data, true.data)
     assert not list(tmp_path.glob(f"all{options}*certificate*"))

@@ -100,6 +100,12 @@ def test_a_column_of_lists_is_a_matrix(nearest: KernelNeighbors) -> None:
         KernelNeighbors().fit(pandas.Series([[1.0, 2.0, 3.0], [4.0, 5.0]]))
 
 
+@pytest.mark.parametrize("jobs", [1, -1, -100])
+def test_all_cores_are_minus_one_as_in_scikit_learn(jobs: int, nearest: KernelNeighbors) -> None:
+    fitted = KernelNeighbors(kernel="chi2", n_jobs=jobs).fit(ROWS)
+    np.testing.assert_array_equal(fitted.kneighbors()[1], nearest.kneighbors()[1])
+
+
 def test_codes_that_prove_find_the_true_neighbours() -> None:
     rows = histograms(3000, 12, seed=3)
     encoder = "kpca-pq:landmarks=16,components=2,subquantizers=1"
