@@ -31,20 +31,20 @@ from tests.benchmarks.measurements.recall import FOUND, Data, recall_of, truth
 Float32 = NDArray[np.float32]
 Recall = dict[str, float]
 
-SIZES = (8, 28, 64)
+SIZES = (8, 16, 28, 32, 64)
 OURS = {
     "map-pq": SIZES,
-    "map-pq:quantizer=rq": (8,),
+    "map-pq:quantizer=rq": (8, 16),
     "map-pq:quantizer=prq": (28,),
     "kpca-pq": SIZES,
-    "kpca-pq:quantizer=rq": (8,),
+    "kpca-pq:quantizer=rq": (8, 16),
     "aska": (28,),
 }
 OURS_WIDE = {  # of sets in WIDE
-    "map-pq:quantizer=rq,components=256": (8,),
+    "map-pq:quantizer=rq,components=256": (8, 16),
     "map-pq:components=252": (28,),
     "map-pq:quantizer=prq,components=252": (28,),
-    "map-pq:components=256": (64,),
+    "map-pq:components=256": (16, 32, 64),
 }
 PEERS = {
     "PQ": SIZES,
@@ -53,15 +53,15 @@ PEERS = {
     "RQ with norms": (8,),
     "PRQ": (8, 28),
     "LSQ": (8,),
-    "RaBitQ": (28, 64),
+    "RaBitQ": (16, 28, 32, 64),
     "SQ 8 bits": SIZES,
     "SQ 4 bits": SIZES,
 }
 SLOW = {  # what learns for minutes: measured under one kernel
     "map-pq:quantizer=prq": (28,),
     "map-pq:quantizer=prq,components=252": (28,),
-    "OPQ": (64,),
-    "RQ": (64,),
+    "OPQ": (32, 64),
+    "RQ": (32, 64),
     "RQ with norms": (8,),
     "PRQ": (8, 28),
     "LSQ": (8,),
