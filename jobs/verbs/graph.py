@@ -2,7 +2,7 @@
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isqrt
 from pathlib import Path
@@ -40,8 +40,10 @@ from mercore.pipeline.search.itself import (
 )
 from mercore.pipeline.search.within import (
     PAIR_BYTES,
+    Limit,
     RangeAnswers,
     TooManyPairsError,
+    check_count,
     concatenate_ranges,
     lims_of,
 )
@@ -84,15 +86,25 @@ class GraphOptions(VerbOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsTask(ExactTask):
-    """The rows of a graph that ask in turn: each pair is scored once."""
+    """The rows of a graph that ask in turn: each pair is scored once.
+
+    ``kept`` has the number of pairs of each batch so far; all together may be ``max_pairs``.
+    """
 
     turns: Turns
     max_pairs: int
     about: Report
+    kept: list[int] = field(default_factory=list)
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
         """Return what the rows of a batch keep."""
         return ask(search, self.turns, queries, first, (k, self.max_pairs))
+
+    def enough(self, answers: RangeAnswers) -> bool:
+        """Return False; raise ``TooManyPairsError`` if the batches keep too many pairs."""
+        self.kept.append(len(answers.ids))
+        check_count(sum(self.kept), Limit(-np.inf, self.max_pairs))
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

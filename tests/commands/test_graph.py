@@ -185,10 +185,11 @@ def test_each_pair_is_scored_once_where_memory_and_kernel_allow(
     assert scored(folder) == 1
 
 
+@pytest.mark.parametrize("most", [100, 2000])  # of a batch; of all batches together
 def test_rows_that_keep_too_many_pairs_ask_all_others(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph.GraphTask, "max_pairs", 500)
+    monkeypatch.setattr(graph.GraphTask, "max_pairs", most)
     assert scored(folder) == 1
     succeed(f"graph {folder}/v --kernel chi2 -k {K} --batch 100 --out {tmp_path}/g.npz")
     assert {each.name for each in tmp_path.iterdir()} == {"g.npz", "g.npz.certificate.npz"}
