@@ -57,6 +57,7 @@ ENCODERS = {
     "kpca-bound": ("chi2", "--landmarks", 512, "--components", 64),
     "bin-bound": ("intersection", "--groups", 12),
 }
+ASKA = "chi2", "--encoder", "aska", *ENCODERS["aska"][1:]
 SEARCHES: dict[str, tuple[Any, ...]] = {
     "aska": ("aska",),
     "aska reranked": ("aska", "--rerank", 60),
@@ -167,7 +168,7 @@ def test_processes_of_this_machine_do_as_threads_do(folder: Path, tmp_path: Path
     assert answers(folder, tmp_path / "processes", "kpca-bound", "--processes", 2) == expected
     encode = (
         f"encode {folder}/vectors {tmp_path}/codes --kernel",
-        *ENCODERS["aska"],
+        *ASKA,
         "--part-rows",
         256,
     )
@@ -339,7 +340,7 @@ def test_workers_of_another_mercore_are_refused_by_name(
             "chi2",
             "--exact",
         ),
-        "encode": (folder / "vectors", tmp_path / "new", "--kernel", *ENCODERS["aska"]),
+        "encode": (folder / "vectors", tmp_path / "new", "--kernel", *ASKA),
         "index": (folder / "kpca-lsh", tmp_path / "new"),
     }
     mortal.join(PYTHONPATH=str(other))
@@ -451,7 +452,7 @@ def test_encoding_that_loses_its_last_worker_keeps_what_is_done(
 ) -> None:
     words = (
         f"encode {folder}/vectors {tmp_path}/codes --kernel",
-        *ENCODERS["aska"],
+        *ASKA,
         "--part-rows",
         5,
     )
@@ -552,7 +553,7 @@ def test_processes_listen_on_loopback_alone_and_end_with_the_command(
             folder / "vectors",
             tmp_path / "codes",
             "--kernel",
-            *ENCODERS["aska"],
+            *ASKA,
             "--part-rows",
             2,
         ),
