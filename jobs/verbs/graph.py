@@ -97,7 +97,7 @@ class TurnsTask(ExactTask):
     kept: list[int] = field(default_factory=list)
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
-        """Return what the rows of a batch keep."""
+        """Return the pairs that the rows of a batch keep."""
         return ask(search, self.turns, queries, first, (k, self.max_pairs))
 
     def enough(self, answers: RangeAnswers) -> bool:

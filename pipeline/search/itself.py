@@ -1,9 +1,10 @@
 """The search of rows by themselves, in which each pair is scored once.
 
-A score of two rows serves both. A pair is scored by the row that leaves less out: each row asks
-those behind it in the ascending order of scores that the k-th neighbour has at least. What a row
-keeps is then all that either of the two may want. These scores are measured among near rows first,
-by cells, for a hundredth of the pairs; the better they are, the fewer pairs are kept.
+A score of two rows serves both. Each row has a limit: a score that its k-th neighbour has at least.
+Rows take turns, the lowest limit first, and each row scores the rows behind it. So the limit of the
+row whose turn it is, is the lower one of a pair, and the row keeps all that either of the two needs.
+Limits are measured first, among near rows, for about a hundredth of the pairs. The higher they are,
+the fewer pairs are kept.
 """
 
 from collections.abc import Iterator
@@ -135,7 +136,7 @@ def turns_of(scorer: ExactScorer, k: int) -> Turns:
 def ask(
     search: ExactSearch, turns: Turns, queries: NDArray[Any], first: int, limit: tuple[int, int]
 ) -> RangeAnswers:
-    """Return what the rows of consecutive turns keep of the rows behind the first of them.
+    """Return the pairs that rows of consecutive turns keep, with the rows behind the first turn.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def search_within(
     ----------
     queries : dtype[nq, d], raw rows
     limit : its threshold is a score of the kernel that the search ranks by
-    expected : int, about so many rows reach it: more make bounds less likely to pay
+    expected : int, about how many rows reach it, which decides whether bounds pay
 
     Raises
     ------
