@@ -1,10 +1,10 @@
 """The search of rows by themselves, in which each pair is scored once.
 
 A score of two rows serves both. Each row has a limit: a score that its k-th neighbour has at least.
-Rows take turns, the lowest limit first, and each row scores the rows behind it. So the limit of the
-row whose turn it is, is the lower one of a pair, and the row keeps all that either of the two needs.
-Limits are measured first, among near rows, for about a hundredth of the pairs. The higher they are,
-the fewer pairs are kept.
+Rows take turns, the lowest limit first, and each row scores the rows behind it. So of a pair the
+row with the lower limit scores the other, and keeps all that either of the two needs. Limits are
+measured first, among near rows, for about a hundredth of the pairs. The higher they are, the fewer
+pairs are kept.
 """
 
 from collections.abc import Iterator
