@@ -58,7 +58,9 @@ def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each
     None
 ):
     guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
-    table = guide[guide.index("| encoder | kernels |") : guide.index("But `aska`, of 28 bytes, comes first")]
+    table = guide[
+        guide.index("| encoder | kernels |") : guide.index("But `aska`, of 28 bytes, comes first")
+    ]
     said = re.findall(r"^\| `([\w-]+)` \|.*\|(.*)\|$", table, flags=re.M)
     assert [name for name, _ in said] == [kind.name for kind in CANDIDATES]
     for kind, (_, options) in zip(CANDIDATES, said, strict=True):
