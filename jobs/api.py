@@ -231,9 +231,9 @@ def encode(
 ) -> Call[Report]:
     """Encode the vector store ``vectors`` into the code store ``codes``; run it again to resume.
 
-    Without ``encoder``, codes that are begun keep theirs. For new codes the kernel, the rows and
-    the options of encoders that are given decide among map-pq, pca-pq, kpca-pq and aska; a line
-    says which it is, and why.
+    Without ``encoder``, existing codes keep theirs. For new codes the kernel, the rows and the
+    given options choose among map-pq, pca-pq, kpca-pq and aska. A line names the choice and its
+    reason.
 
     Parameters
     ----------

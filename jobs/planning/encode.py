@@ -83,7 +83,7 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
         "rows": rows,
         "parts": layout.parts,
         "parts_left": left,
-        "seconds_before_encoding": round(fixed, 2),
+        "seconds_before_encoding": round(fixed, 3),
         "times": times(here, cores, seconds, sample.slowdown),
     }
 

@@ -60,7 +60,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     radius : distance within which ``radius_neighbors`` finds rows
     path : folder of the stores; by default a temporary folder, which goes with the estimator
     memory : bytes of the stores that stay in memory, or a text such as ``"4GB"``
-    n_jobs : number of threads; all cores by default, and all but n − 1 of them for −n
+    n_jobs : number of threads; by default and for −1 all cores, for −2 all but one
 
     Attributes
     ----------
