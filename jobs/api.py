@@ -273,8 +273,8 @@ def encode(
 @verb(
     section=DATA,
     examples=(
-        "mercore index codes.zarr orders.zarr",
-        "mercore index codes.zarr orders.zarr --epsilon 1.5 --orders 200",
+        "mercore index codes.zarr cells.zarr",
+        "mercore index bits.zarr orders.zarr --epsilon 1.5 --orders 200",
     ),
     compiles=True,
     plan="index",
@@ -282,8 +282,10 @@ def encode(
 )
 def index(
     codes: Codes,
-    store: Annotated[StrPath, Param(type=WRITTEN, metavar="ORDERS")],
+    store: Annotated[StrPath, Param(type=WRITTEN, metavar="INDEX")],
     *,
+    cells: Annotated[int | None, Param(metavar="C")] = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     epsilon: Annotated[float | None, Param(metavar="E")] = None,
     orders: Annotated[int | None, Param(metavar="M")] = None,
     random_state: int = 0,
@@ -293,19 +295,26 @@ def index(
     scheduler: Scheduler = None,
     memory: WorkersMemory = None,
 ) -> Call[Report]:
-    """Sort the binary codes ``codes`` into ``store`` to search few rows; run it again to resume.
+    """Index ``codes`` in ``store``, so that a search reads few rows; run it again to resume.
 
-    Each order permutes the bits of all codes and sorts the rows by the permuted codes. A search
-    of sorted orders looks at the rows next to each query in every order, and scores only these.
-    Sorted orders take 12 bytes per row and order.
+    Codes of coordinates (map-pq, kpca-pq, pca-pq, pq, kpca) are sorted by cell: the nearest of
+    the centres that k-means finds in a sample. A search scans the cells near each query. Where the
+    vectors are found, the recall of sampled rows is measured and stored: a search takes from it how
+    many cells it needs. While it is made, the index takes twice its bytes.
+
+    Binary codes are sorted into orders. Each order permutes the bits of all codes and sorts the
+    rows by the permuted codes. A search looks at the rows next to each query in every order, and
+    scores only these. Sorted orders take 12 bytes per row and order.
 
     Parameters
     ----------
-    store : The sorted orders, which are made or completed.
+    store : The index, which is made or completed.
+    cells : The number of cells. By default 4 √n of n rows.
+    vectors : The new path of the encoded vectors, if they were moved. They measure recall.
     epsilon : Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.
     orders : Sort at most M orders. By default 64 without ``epsilon``.
-    random_state : The seed of the permutations of bits.
-    part_rows : Rows per part. By default about 1/64 of the rows, at least 65536.
+    random_state : The seed of the sample of rows, or of the permutations of bits.
+    part_rows : Rows per part. By default about 1/64 of the rows.
 
     Raises
     ------
@@ -315,13 +324,15 @@ def index(
     Examples
     --------
     >>> import mercore
-    >>> report = mercore.encode("base.zarr", "bits.zarr", kernel="chi2", encoder="klsh:bits=32")
-    >>> mercore.index("bits.zarr", "orders.zarr", orders=8)["orders"]
+    >>> report = mercore.encode("base.zarr", "codes.zarr", kernel="chi2", encoder="kpca-pq")
+    >>> mercore.index("codes.zarr", "cells.zarr", cells=8)["cells"]
     8
     """
     from mercore.jobs.verbs.index import IndexOptions, open_index
 
     options = IndexOptions(
+        cells=cells,
+        vectors=plain_path(vectors),
         epsilon=epsilon,
         orders=orders,
         random_state=random_state,
@@ -434,6 +445,8 @@ def search(
     ] = False,
     relaxed: Annotated[float | None, Param(metavar="P")] = None,
     check_all: CheckAll = False,
+    probes: Annotated[int | None, Param(metavar="P")] = None,
+    recall: Annotated[float | None, Param(metavar="R")] = None,
     neighbours: Annotated[int | None, Param(metavar="B")] = None,
     among: Among = None,
     without: Without = None,
@@ -453,15 +466,16 @@ def search(
 ) -> Call[tuple[Report, FoundHits]]:
     """Find the k nearest rows of ``store`` for each of ``queries``.
 
-    The store holds codes, vectors, or sorted orders. Codes give approximate scores, or true ones
+    The store holds codes, vectors, or an index. Codes give approximate scores, or true ones
     with ``rerank``. In a store of vectors, every row is scored by the true kernel, which ``kernel``
-    names. In sorted orders, only the rows next to each query are scored. The command prints query,
+    names. In an index of cells, the codes of the cells near each query are scanned, and in sorted
+    orders the rows next to it are scored. The command prints query,
     rank, id and score, unless ``out`` names a file; the function returns a report and the hits: ids
     int64[nq, k] and scores [nq, k].
 
     Parameters
     ----------
-    store : A store of codes, vectors, bounds or sorted orders.
+    store : A store of codes, vectors or bounds, or an index.
     k : Neighbours per query. By default 100, or all of fewer rows.
     within : Find all rows with a score of at least T, or a distance of at most T, in any number per
         query; with ``k`` the k nearest of them. top:0.001% takes the T that 0.001 % of all pairs
@@ -470,6 +484,9 @@ def search(
         at once, and codes that prove, ``exact`` costs less than ``rerank=100``.
     relaxed : Search as ``exact`` does, with tighter bounds, which hold for a share P of near pairs:
         faster and approximate.
+    probes : Scan the P cells nearest to each query. The store is an index of cells.
+    recall : Scan as many cells, and rerank as many codes, as find this share of the neighbours of
+        rows that were sampled when the index was made. By default 0.95, unless ``probes`` is given.
     neighbours : Score B more rows on either side of a query in each order. The store holds sorted
         orders. By default 0.
     vectors : The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` and
@@ -503,6 +520,8 @@ def search(
         exact=exact,
         relaxed=relaxed,
         check_all=check_all,
+        probes=probes,
+        recall=recall,
         neighbours=neighbours,
         rows=row_choice(among, without),
         vectors=plain_path(vectors),

@@ -13,8 +13,8 @@ from mercore.pipeline.kernels.custom import NORMALISED, CustomKernel, Declared
 from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_custom
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.indexes import Index
 from mercore.stores.location.local_file import check_regular
-from mercore.stores.orders import OrderStore
 from mercore.stores.vectors import Vectors, blocks
 from mercore.stores.wording import option, setting
 
@@ -81,7 +81,7 @@ def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
     return kernel
 
 
-def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomKernel | None:
+def custom_kernel_of(codes: CodeStore | Index, name: str | None) -> CustomKernel | None:
     """Return the custom kernel of codes or orders from the file that --kernel names, or None.
 
     It is compiled.

@@ -101,10 +101,23 @@ def print_search(report: Report, hits: "Hits | RangeHits") -> None:
     echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
     if "rows_scored" in report:
         click.echo(_proof(report), err=True)
+    if "probes" in report:
+        click.echo(_probed(report), err=True)
     if "candidates_per_query" in report:
         few = f"{report['candidates_per_query']:,.1f} ({report['share_of_rows']:.4%})"
         orders = counted(report["orders"], "order")
         click.echo(f"rows scored per query: {few}, from {orders}", err=True)
+
+
+def _probed(report: Report) -> str:
+    """Return the line about the cells that a search probed."""
+    share = f"{report['rows_per_query']:,.1f} ({report['share_of_rows']:.4%})"
+    line = f"rows scanned per query: {share}, in {report['probes']:,} of {report['cells']:,} cells"
+    if report["reranked"]:
+        line += f"; reranked: {report['reranked']:,}"
+    if report["expected_recall"] is None:
+        return line
+    return f"{line}; expected recall: {report['expected_recall']:.3f}, that of sampled rows"
 
 
 def print_pairs(report: Report, hits: "RangeHits") -> None:

@@ -16,7 +16,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.errors import FormatError, InputError, counted
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import Index
 from mercore.stores.part_backed_store import LINEAR_MAP
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
@@ -200,7 +200,7 @@ def encode_part(
     return out
 
 
-def encoder_of(store: CodeStore | OrderStore, custom: CustomKernel | None = None) -> Encoder:
+def encoder_of(store: CodeStore | Index, custom: CustomKernel | None = None) -> Encoder:
     """Return the encoder whose codes, or sorted orders of them, a store holds.
 
     ``custom`` is the user's kernel, for a store that was encoded with one.
@@ -215,7 +215,7 @@ def encoder_of(store: CodeStore | OrderStore, custom: CustomKernel | None = None
         ) from error
 
 
-def spec_of(store: CodeStore | OrderStore) -> EncoderSpec:
+def spec_of(store: CodeStore | Index) -> EncoderSpec:
     """Return the parameters of the encoder whose codes a store holds."""
     spec = encoder_spec(store.spec.encoder, store.where)
     if isinstance(store, CodeStore):

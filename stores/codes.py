@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.location.resolve import location_of
 from mercore.stores.part_backed_store import PartBackedStore
-from mercore.stores.part_store.deletions import deleted_bits
-from mercore.stores.part_store.header import Header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.selection import SelectedParts, Selection, select_rows
@@ -52,21 +49,6 @@ class CodeStore(PartBackedStore):
         super().__init__(store)
         self.spec = from_json(CodeSpec, store.header.spec, store.where)
         self.rows, self.part_rows = store.layout.rows, store.layout.part_rows
-
-    def deleted(self, moved: str | None = None) -> NDArray[np.uint8] | None:
-        """Return a bit for each row of the vectors, set if it is deleted; None if none is.
-
-        Parameters
-        ----------
-        moved : the new path of the vectors, if they were moved; where they are not found, no
-            deletion is known
-        """
-        for path in self.source_paths if moved is None else [moved]:
-            header = self.source_header(path)
-            states = [] if header is None else [header.spec_digest, *_digests(header)]
-            if header is not None and self.spec.source in states:
-                return deleted_bits(header, location_of(path))
-        return None
 
     def bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the row behind its last."""
@@ -140,11 +122,6 @@ class SelectedCodes(CodeStore):
     def receipts(self) -> list[Receipt]:
         """The receipts of all parts of the store."""
         return self.codes.receipts
-
-
-def _digests(header: Header) -> list[str]:
-    """Return the digests of the earlier states of a store."""
-    return [state["digest"] for state in header.layout.grown_from]
 
 
 create_or_resume = CodeStore.create_or_resume

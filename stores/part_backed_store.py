@@ -16,7 +16,8 @@ from mercore.stores.errors import (
     NotFoundError,
 )
 from mercore.stores.location.protocol import ROOT
-from mercore.stores.location.resolve import Where, beside, relative_path
+from mercore.stores.location.resolve import Where, beside, location_of, relative_path
+from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.group_metadata import root_metadata
 from mercore.stores.part_store.growth import begin_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
@@ -222,6 +223,21 @@ class PartBackedStore:
                 self._source_headers[path] = None
         return self._source_headers[path]
 
+    def deleted(self, moved: str | None = None) -> NDArray[np.uint8] | None:
+        """Return a bit for each row of the vectors, set if it is deleted; None if none is.
+
+        Parameters
+        ----------
+        moved : the new path of the vectors, if they were moved; where they are not found, no
+            deletion is known
+        """
+        for path in self.source_paths if moved is None else [moved]:
+            header = self.source_header(path)
+            states = [] if header is None else [header.spec_digest, *_digests(header)]
+            if header is not None and self.store.header.spec["source"] in states:
+                return deleted_bits(header, location_of(path))
+        return None
+
     @cached_property
     def _source_headers(self) -> dict[str, Header | None]:
         return {}
@@ -284,6 +300,11 @@ class PartBackedStore:
         written = self.store.restore(model, self.store.header.text)
         self.__dict__.pop("model", None)
         return written
+
+
+def _digests(header: Header) -> list[str]:
+    """Return the digests of the earlier states of a store."""
+    return [state["digest"] for state in header.layout.grown_from]
 
 
 def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:

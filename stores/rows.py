@@ -9,8 +9,8 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import Sliced, open_source, split_member
 from mercore.stores.formats.source import Source, SteadySource
+from mercore.stores.indexes import CellStore, Index, OrderStore
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Header, header_of_group
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.vector_views import WrappedVectors
@@ -55,13 +55,13 @@ def stored_header(path: str) -> Header | None:
     return header
 
 
-Stored = VectorStore | CodeStore | OrderStore
+Stored = VectorStore | CodeStore | Index
 
 
 def open_stored(path: str) -> Stored | None:
     """Open a store of any kind, whose header is read once; None if ``stored_header`` is None."""
     header = stored_header(path)
-    for kind in (CodeStore, OrderStore):
+    for kind in (CodeStore, OrderStore, CellStore):
         if header is not None and header.kind == kind.kind:
             return kind(PartStore(path, header))
     return None if header is None else open_vector_store(path, header)

@@ -34,7 +34,7 @@ from mercore.pipeline.search.thread_executor import ThreadBatch, ThreadExecutor
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.formats.linear_map import read_linear_map
-from mercore.stores.orders import open_order_store
+from mercore.stores.indexes.orders import open_order_store
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
 from mercore.stores.vector_views import SelectedVectors, WatchedVectors

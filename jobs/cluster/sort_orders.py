@@ -7,7 +7,7 @@ from mercore.jobs.cluster.workers import Work, Workers
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.orders.build import OrderBuilder, Run
 from mercore.stores.codes import open_code_store
-from mercore.stores.orders import open_order_store
+from mercore.stores.indexes.orders import open_order_store
 
 
 def open_builder(orders: str, codes: str) -> OrderBuilder:

@@ -14,15 +14,15 @@ from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import order_store_bytes
 from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
-from mercore.jobs.verbs.index import IndexTask
+from mercore.jobs.verbs.index import OrdersTask
 from mercore.pipeline.orders.build import OrderBuilder, Run
 from mercore.pipeline.orders.plan import plan_orders
-from mercore.stores.orders import create_or_resume
+from mercore.stores.indexes.orders import create_or_resume
 
 SECONDS = 0.6  # of the sample
 
 
-def plan(task: IndexTask, cores: int | None) -> Report:
+def plan(task: OrdersTask, cores: int | None) -> Report:
     """Return the plan of sorted orders; only temporary files are written."""
     loaded, execution = time.process_time(), task.execution
     parts = task.parts_at_once(execution)
@@ -43,7 +43,7 @@ def plan(task: IndexTask, cores: int | None) -> Report:
     }
 
 
-def _order_seconds(task: IndexTask) -> float:
+def _order_seconds(task: OrdersTask) -> float:
     """Return the seconds to sort and write one order, from sorts of the first codes."""
     codes = task.plan.codes
 

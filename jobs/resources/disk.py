@@ -1,13 +1,15 @@
 """Bytes of a store on disk, and the refusal of work that exceeds the free disk."""
 
 from mercore.jobs.printing import format_size
+from mercore.pipeline.cells.plan import CellPlan
 from mercore.pipeline.encode import EncodePlan
 from mercore.pipeline.orders.plan import OrderPlan
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
+from mercore.stores.indexes.cells import CellStore, SortedParts
+from mercore.stores.indexes.orders import KIND as ORDERS
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.header import Header, Layout, column_fields
 from mercore.stores.part_store.sizes import bytes_beside_columns, plain_bytes
 from mercore.stores.spec import to_json
@@ -45,6 +47,17 @@ def order_store_bytes(plan: OrderPlan) -> dict[str, int]:
     """Return the bytes of the files of sorted orders by content."""
     header = Header(kind=ORDERS, spec=to_json(plan.spec), layout=plan.layout)
     return _sizes(header, plain=True)
+
+
+def cell_store_bytes(plan: CellPlan) -> dict[str, int]:
+    """Return the bytes of an index of cells and its sorted parts, without their models."""
+    spec = to_json(plan.spec)
+    headers = [
+        Header(kind=kind.kind, spec=spec, layout=layout)
+        for kind, layout in ((CellStore, plan.layout), (SortedParts, plan.sorted_layout))
+    ]
+    index, beside = (_sizes(header, plain=True) for header in headers)
+    return {**index, "sorted_parts": sum(beside.values())}
 
 
 def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import click
+import numpy as np
 
 from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import Execution
@@ -21,7 +22,8 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import CAPACITY
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import CellStore, OrderStore
+from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vector_writer import CHUNK_BYTES, WRITERS
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option
@@ -181,6 +183,26 @@ def order_search_bytes(
     parts = options.threads * max(ORDER_ROW_BYTES * orders.part_rows, _scored_part_bytes(vectors))
     lists = (batch + 2 * queries) * options.k * 16
     return int(4 * model + tables + lists + candidates + vectors.open_bytes + parts)
+
+
+def cell_search_bytes(
+    cells: CellStore, vectors: Vectors | None, options: SearchSettings, *, probes: int, queries: int
+) -> int:
+    """Return the bytes of a search of cells beyond the interpreter.
+
+    It holds the model, the tables and cells of a batch, and per thread the rows of its cells, which
+    may be the largest ones.
+    """
+    batch = min(options.batch, queries)
+    model = sum(values.nbytes for values in cells.model.values())
+    tables = batch * (spec_of(cells).memory(cells.spec.dims).query + 8 * probes)
+    scanned = int(np.sort(np.diff(cells.starts))[-probes:].sum())
+    thread = scanned * (3 * row_bytes(cells.store.layout.columns) + 24)
+    if vectors is not None:
+        thread = max(thread, _scored_part_bytes(vectors))
+    lists = (batch * (options.rerank or options.k) + 2 * queries * options.k) * 16
+    held = 0 if vectors is None else vectors.open_bytes
+    return int(4 * model + tables + lists + held + options.threads * thread)
 
 
 def _scored_part_bytes(vectors: Vectors) -> int:

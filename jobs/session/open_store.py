@@ -58,7 +58,7 @@ from mercore.stores.codes import SelectedCodes
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes.orders import OrderStore
 from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits

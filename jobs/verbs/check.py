@@ -9,7 +9,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.verbs.inputs import VerbTask, exclusive
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import FormatError, IntegrityError
-from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.indexes import CellStore, OrderStore
 from mercore.stores.part_store.add_blocks import add_blocks
 from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.part_store import PartStore
@@ -46,7 +46,7 @@ class CheckTask(VerbTask):
 def open_check(store: str, add_blocks: bool) -> CheckTask:
     """Open the header of a store; refuse anything without receipts."""
     header = stored_header(store)
-    if header is None or header.kind not in (CODES, ORDERS, VECTORS):
+    if header is None or header.kind not in (CODES, CellStore.kind, OrderStore.kind, VECTORS):
         raise FormatError(
             f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE"
         )

@@ -1,49 +1,63 @@
-"""``mercore index``: sorted orders of binary codes; parts that are there already are kept."""
+"""``mercore index``: sorted orders of binary codes, or cells of codes of coordinates."""
 
 import time
 from dataclasses import dataclass, replace
 
-from mercore.jobs.options import Report, check_whole
+from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, order_store_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
+from mercore.jobs.verbs.cells import CellsTask, open_cells, refuse_grown
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, restored
+from mercore.pipeline.cells.plan import plan_cells
+from mercore.pipeline.encode import spec_of
+from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.orders.build import runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import open_code_store
 from mercore.stores.errors import ExistsError
+from mercore.stores.indexes import CellStore, OrderStore
 from mercore.stores.location.resolve import location_of
-from mercore.stores.orders import OrderStore
 from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions(VerbOptions):
-    """The options of an index: ε, the most orders, and the seed of the permutations."""
+    """The options of an index: ε and the most orders, or the cells; and the seed."""
 
     epsilon: float | None = None
     orders: int | None = None
+    cells: int | None = None
+    vectors: str | None = None
     random_state: int = 0
     part_rows: int | None = None
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009 - it is frozen
 
     def check(self) -> None:
         """Refuse numbers out of range."""
-        check_whole(orders=self.orders, random_state=self.random_state, part_rows=self.part_rows)
+        check_whole(
+            orders=self.orders,
+            cells=self.cells,
+            random_state=self.random_state,
+            part_rows=self.part_rows,
+        )
         order_count(1, self.epsilon, self.orders)
         self.execution.check()
 
     def check_path(self, target: str) -> None:
         """Refuse a path at which no store can be made."""
-        begun(target, OrderStore)
+        try:
+            begun(target, OrderStore)
+        except ExistsError:
+            begun(target, CellStore)
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexTask:
-    """An index that is open and checked."""
+class OrdersTask:
+    """Sorted orders that are open and checked."""
 
     plan: OrderPlan
     store: str
@@ -123,27 +137,20 @@ class IndexTask:
         return OrderStore.create(self.store, plan.spec, plan.layout, plan.model, source_path=source)
 
 
-def refuse_grown(codes: CodeStore, orders: OrderStore) -> None:
-    """Refuse sorted orders of codes that have grown since: orders cannot grow.
-
-    Raises
-    ------
-    ExistsError
-        If they are such orders.
-    """
-    if orders.spec.codes in {state["digest"] for state in codes.store.layout.grown_from}:
-        raise ExistsError(
-            f"{orders.where} holds sorted orders of the first {orders.rows:,} of {codes.rows:,} "
-            f"codes: {codes.where} has grown, and sorted orders cannot grow. "
-            f"Fix: mercore index {codes.where} NEW_PATH"
-        )
-
-
-def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
-    """Open the codes; refuse codes that are not binary, and a path that is taken."""
+def open_index(codes: str, store: str, options: IndexOptions) -> OrdersTask | CellsTask:
+    """Open the codes; refuse codes that have no index, and a path that is taken."""
     options.check()
     opened = open_code_store(codes)
-    plan = plan_orders(
+    if not isinstance(spec_of(opened), Bits):
+        plan = plan_cells(
+            opened, options.cells, random_state=options.random_state, part_rows=options.part_rows
+        )
+        refuse_unused(
+            f"{codes} has no binary codes", epsilon=options.epsilon, orders=options.orders
+        )
+        return open_cells(opened, store, plan, vectors=options.vectors, execution=options.execution)
+    refuse_unused(f"{codes} has binary codes", cells=options.cells, vectors=options.vectors)
+    orders_plan = plan_orders(
         opened,
         order_count(opened.rows, options.epsilon, options.orders),
         random_state=options.random_state,
@@ -152,5 +159,5 @@ def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
     orders = begun(store, OrderStore)
     if orders is not None:
         refuse_grown(opened, orders)
-        orders.resumed(plan.spec, plan.unfitted)
-    return IndexTask(plan=plan, store=store, options=options)
+        orders.resumed(orders_plan.spec, orders_plan.unfitted)
+    return OrdersTask(plan=orders_plan, store=store, options=options)

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
+from mercore.pipeline.search.choices.probes import LISTED, Curve, curve_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats import check_format, open_source
-from mercore.stores.orders import KIND as ORDERS
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import CellStore, Index, OrderStore
 from mercore.stores.part_store.deletions import deleted_rows
 from mercore.stores.results.hdf5 import split_dataset
 from mercore.stores.results.recognise import describe_results
-from mercore.stores.rows import open_stored
+from mercore.stores.rows import Stored, open_stored
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.vectors import VectorStore
 
@@ -34,7 +36,7 @@ class InfoTask(VerbTask):
     """The path of a store or a file; the open store, or None; and the format that the user gave."""
 
     path: str
-    store: VectorStore | CodeStore | OrderStore | None
+    store: Stored | None
     format: str | None
 
     def run(self) -> Report:
@@ -43,6 +45,8 @@ class InfoTask(VerbTask):
             return describe_codes(self.store)
         if isinstance(self.store, OrderStore):
             return describe_orders(self.store)
+        if isinstance(self.store, CellStore):
+            return describe_cells(self.store)
         if self.store is not None:
             return describe_vectors(self.store)
         results = describe_results(self.path, self.format)
@@ -128,7 +132,7 @@ def describe_orders(orders: OrderStore) -> Report:
     done = orders.store.done()
     columns = orders.store.column_bytes(done)
     return {
-        "kind": ORDERS,
+        "kind": OrderStore.kind,
         "path": orders.where,
         "rows": orders.rows,
         "orders": orders.orders,
@@ -143,7 +147,36 @@ def describe_orders(orders: OrderStore) -> Report:
     }
 
 
-def _scoring(store: CodeStore | OrderStore) -> Report:
+def describe_cells(cells: CellStore) -> Report:
+    """Return the description of an index of cells, which may be unfinished."""
+    done, curve = cells.store.done(), curve_of(cells.model)
+    columns, largest = cells.store.column_bytes(done), int(np.diff(cells.starts).max())
+    return {
+        "kind": cells.kind,
+        "path": cells.where,
+        "rows": cells.rows,
+        "cells": cells.spec.cells,
+        "largest_cell": largest,
+        "parts": cells.parts,
+        "parts_done": len(done),
+        "random_state": cells.spec.random_state,
+        **_scoring(cells),
+        "encoder": cells.spec.encoder,
+        **({} if curve is None else {"recall_at_10": _recalls(curve)}),
+        "bytes": sum(columns.values()),
+        "columns": columns,
+        "source": cells.source_path,
+    }
+
+
+def _recalls(curve: Curve) -> dict[str, float]:
+    """Return the recall of 10 neighbours by the number of cells, if enough codes are reranked."""
+    k, most = min(10, curve.cell_ranks.shape[1]), int(curve.cell_ranks.max()) + 1
+    probes = [1 << power for power in range(most.bit_length())]
+    return {str(each): round(curve.recall(k, each, LISTED), 3) for each in probes}
+
+
+def _scoring(store: CodeStore | Index) -> Report:
     """Return the kernel of a store, and the linear map of its rows if it has one."""
     kernel, linear_map = dict(store.spec.kernel), map_of(store)
     report: Report = {"kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec()}

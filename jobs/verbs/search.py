@@ -4,6 +4,7 @@ import os
 from dataclasses import fields, replace
 
 from mercore.jobs.options import refuse_unused
+from mercore.jobs.verbs.searches.cells import CellTask, open_cell_search
 from mercore.jobs.verbs.searches.exact import ExactTask, open_exact
 from mercore.jobs.verbs.searches.orders import open_order_search
 from mercore.jobs.verbs.searches.scan import ScanTask
@@ -18,7 +19,7 @@ from mercore.jobs.verbs.searches.task import (
 from mercore.jobs.verbs.searches.within import CodesWithinTask, ExactWithinTask, threshold_of
 from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.errors import InputError
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import CellStore, OrderStore
 from mercore.stores.rows import AnyQueries, open_stored
 from mercore.stores.wording import option
 
@@ -35,6 +36,9 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     options.check_out(queries)
     _refuse_swapped(store, queries)
     stored = open_stored(store)
+    if isinstance(stored, CellStore):
+        return _within(open_cell_search(store, stored, queries, options), options)
+    refuse_unused(f"{store} is no index of cells", probes=options.probes, recall=options.recall)
     if isinstance(stored, OrderStore):
         return open_order_search(store, stored, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
@@ -49,13 +53,14 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     return _within(_open_scan(store, opened, queries, options), options)
 
 
-def _within(task: ExactTask | ScanTask, options: SearchOptions) -> SearchTask:
+def _within(task: ExactTask | ScanTask | CellTask, options: SearchOptions) -> SearchTask:
     """Return the task of a range search, or the task as it is without a threshold."""
     if options.within is None:
         return task
     threshold = threshold_of(options.within, task, options.vectors)
     if not options.of_any_number:
         return replace(task, cut=threshold)
+    assert not isinstance(task, CellTask)
     same = {each.name: getattr(task, each.name) for each in fields(task)}
     if isinstance(task, ExactTask):
         return ExactWithinTask(**same, threshold=threshold, certified=options.with_bounds)

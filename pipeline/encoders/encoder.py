@@ -5,14 +5,15 @@ imports numba or zarr before it computes, so that ``mercore encode --help`` can 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.stores.errors import InputError
 from mercore.stores.wording import option, setting
@@ -149,6 +150,27 @@ class Encoder(ABC):
     @abstractmethod
     def scanner(self, queries: NDArray[Any]) -> "Scanner":
         """Return the scanner of raw queries, dtype[nq, d]."""
+
+
+class CoordinateEncoder(Protocol):
+    """An encoder that embeds rows as the points that its codes stand for."""
+
+    embed: Callable[..., Float32]
+    """The function from raw rows to their points, float32[b, E]."""
+
+
+class CoordinateCodes(ABC):
+    """The spec of codes that stand for points of a Euclidean space: near rows have near points.
+
+    Its encoder is a ``CoordinateEncoder``.
+    """
+
+    scanned_names: ClassVar[tuple[str, ...]]
+    """The columns that a scan reads, and that codes are decoded from."""
+
+    @abstractmethod
+    def decode(self, model: Model, columns: Mapping[str, NDArray[Any]]) -> Float32:
+        """Return the points that codes stand for, float32[n, E]."""
 
 
 class BoundEncoder(Encoder):

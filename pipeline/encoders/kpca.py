@@ -1,6 +1,6 @@
 """Kernel PCA: E coordinates in the span of M landmarks (Bourrier et al. 2015, §2.2.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
+    CoordinateCodes,
     Default,
     Encoder,
     EncoderSpec,
@@ -136,7 +137,7 @@ class KpcaParams(LandmarkSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaSpec(KpcaParams):
+class KpcaSpec(KpcaParams, CoordinateCodes):
     """Rows as their E float32 coordinates, with the norm of the rest."""
 
     name: str = "kpca"
@@ -147,6 +148,7 @@ class KpcaSpec(KpcaParams):
     )
     source = "Bourrier et al. 2015, Eq. 11, 12 and 21"
     size = Size("n_components", "multiply-adds", MAX_LANDMARKS)  # plain KPCA is not in the paper
+    scanned_names = ("embedding",)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""
@@ -155,6 +157,10 @@ class KpcaSpec(KpcaParams):
     def code_columns(self) -> list[CodeColumn]:
         """Return the coordinates x̃ and R(x)."""
         return [("embedding", "float32", self.n_components), ("residual", "float32", None)]
+
+    def decode(self, model: Model, columns: Mapping[str, NDArray[Any]]) -> Float32:
+        """Return the coordinates, which are stored as they are."""
+        return np.asarray(columns["embedding"])
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues and projection."""
@@ -230,12 +236,12 @@ class Kpca(Encoder):
     """Encode rows as their coordinates and R(x)."""
 
     def __init__(self, embedding: Embedding) -> None:
-        self.embedding = embedding
+        self.embed = embedding
         self.block_rows = embedding.block_rows
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return x̃ and R(x) = √(K(x, x) − ‖x̃‖²) of a block of rows (Eq. 11 and 21)."""
-        coordinates = self.embedding(rows, first=first)
+        coordinates = self.embed(rows, first=first)
         left = 1 - np.square(coordinates, dtype=np.float64).sum(axis=1)
         return {
             "embedding": coordinates,
@@ -246,7 +252,7 @@ class Kpca(Encoder):
         """Return the scanner of queries by ⟨x̃, ỹ⟩ (Eq. 12)."""
         from mercore.pipeline.scanners.dense import DenseScanner
 
-        return DenseScanner(self.embedding(queries, label="query"), "embedding")
+        return DenseScanner(self.embed(queries, label="query"), "embedding")
 
 
 def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:

@@ -29,6 +29,7 @@ from mercore.pipeline.encoders.encoder import (
     TRAINING_ROWS,
     BoundEncoder,
     CodeColumn,
+    CoordinateCodes,
     Default,
     DefaultWord,
     EncoderSpec,
@@ -51,7 +52,6 @@ from mercore.pipeline.encoders.residual.books import (
     learning_bytes,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
-from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
@@ -74,7 +74,7 @@ SUBQUANTIZERS = declare_option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PqParams(EncoderSpec):
+class PqParams(EncoderSpec, CoordinateCodes):
     """The parameters of product quantisers: D sub-quantizers of 256 centroids.
 
     The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the
@@ -112,6 +112,7 @@ class PqParams(EncoderSpec):
     )
 
     size = Size("n_subquantizers", "look-ups", MAX_SUBQUANTIZERS)
+    scanned_names = ("code",)
 
     def __post_init__(self) -> None:
         """Adapt defaults to the quantizer: sums of centroids prove nothing, and rq takes few."""
@@ -215,6 +216,15 @@ class PqParams(EncoderSpec):
     def books(self, model: Model) -> Float32:
         """Return the codebooks, float32[D, 256, E / D]."""
         return np.asarray(model["codebooks"]).reshape(self.n_subquantizers, CENTROIDS, -1)
+
+    def decode(self, model: Model, columns: Mapping[str, NDArray[Any]]) -> Float32:
+        """Return the points of codes: the centroids of each group side by side, or their sum."""
+        books, code = self.books(model), columns["code"]
+        width, size = books.shape[2] - self.residual, len(books) // self.groups
+        points = np.zeros((len(code), self.groups, width), np.float32)
+        for number, book in enumerate(books):
+            points[:, number // size] += book[code[:, number], :width]
+        return np.reshape(points, (len(code), -1))
 
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
         """Return the bytes that learning takes: the sample, its embedding, and k-means' copies."""
@@ -499,15 +509,13 @@ class Pq(BoundEncoder):
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
         space (Eq. 6). Of raw rows it is −‖x̃ − q(ỹ)‖².
         """
-        points = (
-            self.embed(queries, label="query")
-            .astype(np.float64)
-            .reshape(len(queries), self.groups, -1)
-        )
+        points = self.embed(queries, label="query").astype(np.float64)
+        points = points.reshape(len(queries), self.groups, -1)
         books, size = self.codebooks.astype(np.float64), len(self.codebooks) // self.groups
-        inner = Cosine().exact  # one order of addition, so that the batch does not matter
-        columns = [np.ascontiguousarray(points[:, group].T) for group in range(self.groups)]
-        tables = np.stack([inner(book, columns[j // size]) for j, book in enumerate(books)])
+        columns = np.repeat(points.T, size, axis=1)[:, :, None]  # [E / D, D, 1, nq]
+        tables = books[:, :, :1] * columns[0]
+        for number in range(1, len(columns)):  # one order of addition: the batch does not matter
+            tables += books[:, :, number, None] * columns[number]
         if self.metric == "distance":
             squares = np.square(points).sum(axis=2).T / size
             tables -= self._norms[:, :, None] / 2
@@ -516,7 +524,7 @@ class Pq(BoundEncoder):
                 tables *= 2
             else:
                 tables[0] += 1
-        return tables.astype(np.float32)
+        return np.asarray(tables, np.float32)
 
 
 def prepared_rows(kernel: Kernel) -> Embed:

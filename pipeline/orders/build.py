@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.orders.keys import Keys, KeyTables
 from mercore.stores.codes import CodeStore
-from mercore.stores.orders import FIRST_KEY, OrderStore
+from mercore.stores.indexes.orders import FIRST_KEY, OrderStore
 from mercore.stores.part_store.part_reader import PartReader
 
 DIGIT_BITS, DIGITS = 16, 4

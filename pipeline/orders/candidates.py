@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.orders.keys import Keys, KeyTables
 from mercore.pipeline.parallel import over_parts
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes.orders import OrderStore
 from mercore.stores.selection import Selection
 
 Rows = NDArray[np.int64]

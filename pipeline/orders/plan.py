@@ -13,7 +13,7 @@ from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.orders.keys import draw_bits
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
-from mercore.stores.orders import OrderSpec
+from mercore.stores.indexes.orders import OrderSpec
 from mercore.stores.part_store.header import Layout, column_fields, model_entries
 from mercore.stores.wording import command, option, setting
 

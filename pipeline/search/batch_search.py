@@ -23,7 +23,7 @@ from mercore.pipeline.topk import TopK, top_k_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import Index
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import Vectors
@@ -173,7 +173,7 @@ def _shown(kernel: Kernel, hits: Hits) -> Hits:
     return Hits(scores=kernel.shown(hits.scores), ids=hits.ids)
 
 
-def check_source(vectors: Vectors, store: CodeStore | OrderStore) -> None:
+def check_source(vectors: Vectors, store: CodeStore | Index) -> None:
     """Refuse vectors that are not the source of a code store.
 
     Raises
@@ -242,11 +242,12 @@ def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int |
     if parts is None:
         return batch.score_every_row(partial(TopK, len(batch.queries), k, np.float64))
     top_k = batch.scan(parts, rerank or k)
-    return (
-        top_k
-        if rerank is None
-        else top_k_of(scores_of_lists(top_k.ids, partial(batch.scores, k=k)), top_k.ids, k)
-    )
+    return top_k if rerank is None else reranked(batch, top_k.ids, k)
+
+
+def reranked(batch: QueryBatch, rows: NDArray[np.int64], k: int) -> TopK:
+    """Return the top k of lists of rows int64[nq, R] by the true kernel; −1 is no row."""
+    return top_k_of(scores_of_lists(rows, partial(batch.scores, k=k)), rows, k)
 
 
 def query_batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -58,6 +58,13 @@ def files_beside_parts(header: Header, model: Mapping[str, NDArray[Any]]) -> Ite
     yield from model_files(header, model)
 
 
+def keys_beside_parts(header: Header) -> Iterator[str]:
+    """Yield the key of every file of a store except its parts and the metadata of its root."""
+    yield from (key for key, _ in metadata_files(header) if key != ROOT)
+    for name, entry in header.layout.model.items():
+        yield f"model/{model_column(name, entry).chunk_key(0)}"
+
+
 def publish_files(location: Location, files: Iterable[File]) -> None:
     """Publish files of a store, one after another."""
     for key, data in files:

@@ -23,7 +23,8 @@ from mercore.stores.part_store.receipts import (
     receipts_column,
 )
 
-MENDING = {"codes": "encode", "orders": "index"}  # the verb that redoes damaged parts, by kind
+# the verb that redoes damaged parts, by kind
+MENDING = {"codes": "encode"} | dict.fromkeys(("orders", "cells", "sorted_parts"), "index")
 
 
 class Reads:

@@ -17,6 +17,7 @@ from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.group_metadata import (
     files_beside_parts,
+    keys_beside_parts,
     publish_files,
     root_metadata,
     wrong_files,
@@ -241,6 +242,17 @@ class PartStore(PartFiles):
     def sweep(self) -> None:
         """Remove from the store what killed writers left."""
         self.location.sweep()
+
+    def remove(self) -> None:
+        """Remove all files of the store; its root is the last, so that it can be done again."""
+        self.sweep()
+        for part in range(self.layout.parts):
+            for column in self.columns.values():
+                self.chunk_file(column, part).remove()
+            self.receipt_file(part).remove()
+        for key in keys_beside_parts(self.header):
+            (self.location / key).remove()
+        (self.location / ROOT).remove()
 
     def read_model(self) -> dict[str, NDArray[Any]]:
         """Read the arrays of the model and check every byte.

@@ -5,7 +5,7 @@ read than a second request. A part is read whole where its blocks would take as 
 block cannot be read or is not the one that was written: the reader of whole parts says why.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -72,29 +72,99 @@ class RowLookup:
         except MercoreError:
             return None
         data.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
-        if count != data.size or not self._are_right(data, ranges, table):
+        if count != data.size or not _are_right(self._store, column, data, ranges, table):
             return None
         shape = (-1,) if column.width is None else (-1, column.width)
         rows: NDArray[Any] = data.view(column.dtype).reshape(shape)[self._at[place]]
         return rows
 
-    def _are_right(
-        self, data: NDArray[np.uint8], ranges: list[Range], table: NDArray[np.uint32]
-    ) -> bool:
-        """Return whether all blocks in some ranges have their checksums; count what was read."""
-        done, blocks, size = 0, 0, self._column.block_rows * self._column.row_bytes
-        for start, stop in ranges:
-            block = start // size
-            checksum = int(table[block - 1]) if block else 0
-            last = done + stop - start
-            while done < last:
-                end = min(done + size, last)
-                checksum = google_crc32c.extend(checksum, data[done:end])
-                if checksum != table[block]:
-                    return False
-                done, block, blocks = end, block + 1, blocks + 1
-        self._store.reads.add(data.size, len(ranges), blocks)
-        return True
+
+def read_ranges(
+    store: PartStore, receipts: Sequence[Receipt], name: str, ranges: Sequence[Range]
+) -> NDArray[Any]:
+    """Return the rows of ranges of a column, ascending, one range behind the other, each checked.
+
+    A part is read whole where its blocks have no checksums, or are not those that were written.
+
+    Raises
+    ------
+    IntegrityError
+        If a byte of them differs from the byte that was written.
+    """
+    column, size = store.columns[name], store.layout.part_rows
+    count = sum(stop - start for start, stop in ranges)
+    shape = (count,) if column.width is None else (count, column.width)
+    out, filled = np.empty(shape, column.dtype), 0
+    pieces: dict[int, list[Range]] = {}
+    for start, stop in ranges:
+        for part in range(start // size, -(-stop // size)):
+            first = part * size
+            piece = max(start - first, 0), min(stop - first, size)
+            pieces.setdefault(part, []).append(piece)
+    for part, inside in pieces.items():
+        rows = _from_blocks(store, column, receipts[part], inside)
+        if rows is None:
+            values = store.read_chunk(receipts[part], name)
+            rows = [values[start:stop] for start, stop in inside]
+        for each in rows:
+            out[filled : filled + len(each)] = each
+            filled += len(each)
+    return out
+
+
+def _from_blocks(
+    store: PartStore, column: Column, receipt: Receipt, inside: list[Range]
+) -> list[NDArray[Any]] | None:
+    """Return the rows of ranges of a part, or None if the part is to be read whole."""
+    table = receipt.table(column)
+    if table is None:
+        return None
+    blocks: list[Range] = []  # to read: ranges that share a block, or touch, are read at once
+    offsets, size = list[int](), 0  # of the rows of each range, in what is read
+    for start, stop in inside:
+        first = start // column.block_rows * column.block_rows
+        last = min(-(-stop // column.block_rows) * column.block_rows, column.part_rows)
+        if blocks and first <= blocks[-1][1]:
+            first, _ = blocks.pop()
+        else:
+            size += 0 if not blocks else blocks[-1][1] - blocks[-1][0]
+        blocks.append((first, last))
+        offsets.append(size + start - first)
+    bytes_of = [(start * column.row_bytes, stop * column.row_bytes) for start, stop in blocks]
+    data = np.empty(sum(stop - start for start, stop in bytes_of), np.uint8)
+    try:
+        read = store.chunk_file(column, receipt.part).read_ranges(bytes_of, data)
+    except MercoreError:
+        return None
+    data.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+    if read != data.size or not _are_right(store, column, data, bytes_of, table):
+        return None
+    shape = (-1,) if column.width is None else (-1, column.width)
+    rows = data.view(column.dtype).reshape(shape)
+    return [rows[at : at + stop - start] for at, (start, stop) in zip(offsets, inside, strict=True)]
+
+
+def _are_right(
+    store: PartStore,
+    column: Column,
+    data: NDArray[np.uint8],
+    ranges: list[Range],
+    table: NDArray[np.uint32],
+) -> bool:
+    """Return whether all blocks in some ranges have their checksums; count what was read."""
+    done, blocks, size = 0, 0, column.block_rows * column.row_bytes
+    for start, stop in ranges:
+        block = start // size
+        checksum = int(table[block - 1]) if block else 0
+        last = done + stop - start
+        while done < last:
+            end = min(done + size, last)
+            checksum = google_crc32c.extend(checksum, data[done:end])
+            if checksum != table[block]:
+                return False
+            done, block, blocks = end, block + 1, blocks + 1
+    store.reads.add(data.size, len(ranges), blocks)
+    return True
 
 
 def _ranges(

@@ -9,7 +9,7 @@ from mercore.jobs.gallery.report.report_options import ReportOptions
 from mercore.jobs.options import refuse_unused
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import FormatError
-from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.indexes.orders import KIND as ORDERS
 from mercore.stores.rows import open_stored
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.wording import command

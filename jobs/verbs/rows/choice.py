@@ -11,6 +11,7 @@ from mercore.jobs.options import RANGE
 from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.errors import InputError
 from mercore.stores.formats.labels import open_row_set
+from mercore.stores.indexes import CellStore
 from mercore.stores.selection import Selection, pack_range, pack_rows, selection_of
 from mercore.stores.vector_views import selected_vectors
 from mercore.stores.vectors import Vectors, stored_rows
@@ -46,7 +47,7 @@ class RowChoice:
         return selected_vectors(vectors, self.selection(vectors, vectors.deleted))
 
     def selection(
-        self, store: CodeStore | Vectors, deleted: NDArray[np.uint8] | None = None
+        self, store: CodeStore | CellStore | Vectors, deleted: NDArray[np.uint8] | None = None
     ) -> Selection | None:
         """Return the selection of the rows of a store, or None if all take part.
 
@@ -80,7 +81,7 @@ class RowChoice:
         return selection_of(bits)
 
 
-def bits_of(given: RowSet, name: str, store: CodeStore | Vectors) -> NDArray[np.uint8]:
+def bits_of(given: RowSet, name: str, store: CodeStore | CellStore | Vectors) -> NDArray[np.uint8]:
     """Return a bit for each row of a store, set for the rows of a set.
 
     Parameters

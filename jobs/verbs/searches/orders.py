@@ -19,7 +19,7 @@ from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes.orders import OrderStore
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import AnyQueries, open_rows
 from mercore.stores.vectors import Vectors

@@ -26,9 +26,9 @@ class ScanTask(SearchTask):
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
         reranked = self.vectors if self.codes is not None else None
-        return search_bytes(
-            self.scanned, settings, queries=self.queries.shape[0], reranked=reranked
-        )
+        scanned = self.codes or self.vectors
+        assert scanned is not None
+        return search_bytes(scanned, settings, queries=self.queries.shape[0], reranked=reranked)
 
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""

@@ -22,7 +22,7 @@ from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import OrderStore
+from mercore.stores.indexes import CellStore, Index
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import check_range_path
@@ -47,6 +47,8 @@ class SearchOptions(VerbOptions):
     relaxed: float | None = None
     check_all: bool = False
     neighbours: int | None = None
+    probes: int | None = None
+    recall: float | None = None
     rows: RowChoice = RowChoice()  # noqa: RUF009 - it is frozen
     vectors: str | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
@@ -65,6 +67,10 @@ class SearchOptions(VerbOptions):
             unused = {"check_all": self.check_all or None}
             refuse_unused(f"it checks what {option('exact')} leaves unread", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
+        check_whole(probes=self.probes)
+        if self.recall is not None:
+            refuse_unused(f"{option('recall')} chooses the cells", probes=self.probes)
+            _check_recall(self.recall)
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
@@ -114,6 +120,15 @@ class SearchOptions(VerbOptions):
         if most < DEFAULT_K:
             echo(f"{option('k')} is {most}, as {why}", err=True)
         return min(DEFAULT_K, most)
+
+
+def _check_recall(recall: float) -> None:
+    """Refuse a recall that is no share."""
+    if not 0 < recall <= 1:
+        raise InputError(
+            f"recall is out of range: found {recall:g}, expected a share above 0, at most 1. Fix: "
+            f"{setting(recall=0.95)}"
+        )
 
 
 def batch_size(given: int | None) -> int:
@@ -178,7 +193,7 @@ def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> 
 
 
 def open_source_vectors(
-    codes: CodeStore | OrderStore, moved: str | None, *, exact: bool = False
+    codes: CodeStore | Index, moved: str | None, *, exact: bool = False
 ) -> Vectors:
     """Return the vectors of codes or of sorted orders, from ``moved`` or where they are found.
 
@@ -205,7 +220,7 @@ def open_source_vectors(
     raise found
 
 
-def _as_encoded(codes: CodeStore | OrderStore, path: str, *, exact: bool) -> Vectors:
+def _as_encoded(codes: CodeStore | Index, path: str, *, exact: bool) -> Vectors:
     """Open the vectors at a path as codes encode them: without the rows appended since."""
     rows = open_vectors(path, header=codes.source_header(path))
     vectors = mapped_vectors(rows, map_of(codes))
@@ -229,13 +244,13 @@ def print_growth(codes: CodeStore) -> None:
         echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
 
 
-def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
+def _grown(vectors: str, rows: int, codes: CodeStore | Index) -> str:
     """Return the sentence about vectors that have grown since codes were made of them."""
     made = f"{codes.where} was made of the first {codes.encoded_rows:,}"
     return f"{vectors} has {rows:,} rows, and {made}:"
 
 
-def _renewal(codes: CodeStore | OrderStore) -> str:
+def _renewal(codes: CodeStore | Index) -> str:
     """Return the command that updates codes or sorted orders to the new rows."""
     if isinstance(codes, CodeStore):
         paths = shlex.join([codes.source_path, codes.where])
@@ -307,7 +322,7 @@ class SearchTask(ABC):
         check_budget("searching", self.needed, self.execution.memory, fix)
 
     @property
-    def scanned(self) -> CodeStore | Vectors:
+    def scanned(self) -> CodeStore | CellStore | Vectors:
         """The scanned store: codes, or vectors if there are none."""
         store = self.codes or self.vectors
         assert store is not None
@@ -317,7 +332,7 @@ class SearchTask(ABC):
     def dims(self) -> int:
         """Dimension of the rows and of the queries."""
         scanned = self.scanned
-        return scanned.spec.dims if isinstance(scanned, CodeStore) else scanned.dims
+        return scanned.dims if isinstance(scanned, Vectors) else scanned.spec.dims
 
     @property
     def optional_bytes(self) -> int:
@@ -338,20 +353,20 @@ class SearchTask(ABC):
     def scanned_bytes(self) -> int:
         """Bytes of the scanned store."""
         scanned = self.scanned
-        if isinstance(scanned, CodeStore):
-            return sum(scanned.stored_bytes.values())
-        return scanned.rows * scanned.dims * scanned.dtype.itemsize
+        if isinstance(scanned, Vectors):
+            return scanned.rows * scanned.dims * scanned.dtype.itemsize
+        return sum(scanned.stored_bytes.values())
 
     def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens, and the rows that take part."""
-        selected = self.vectors or self.scanned
+        selected = self.vectors or self.codes
         return WorkerPaths(
             kernel=kernel.spec(),
             codes=self.codes.where if self.codes else None,
             vectors=self.vectors.where if self.vectors else None,
             custom=self.custom_file,
             linear_map=self.map_file,
-            selection=selected.selection,
+            selection=None if selected is None else selected.selection,
         )
 
     @property

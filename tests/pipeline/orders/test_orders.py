@@ -20,7 +20,7 @@ from mercore.pipeline.orders.keys import KEY_BITS, KeyTables, draw_bits
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
-from mercore.stores.orders import OrderStore, create_or_resume
+from mercore.stores.indexes.orders import OrderStore, create_or_resume
 from tests.support.cases import loop_over
 from tests.support.making import make_codes, make_vectors
 

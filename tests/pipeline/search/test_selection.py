@@ -34,7 +34,7 @@ from mercore.pipeline.search.sublinear import search_order_store
 from mercore.pipeline.search.verify import verify
 from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.errors import IntegrityError
-from mercore.stores.orders import OrderStore, create_or_resume
+from mercore.stores.indexes.orders import OrderStore, create_or_resume
 from mercore.stores.part_store.part_reader import PartCache, PartReader
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
 from mercore.stores.vector_views import SelectedVectors, VectorCache, WatchedVectors

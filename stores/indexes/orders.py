@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.spec import from_json
+from mercore.stores.vectors import original_ids
 
 KIND = "orders"
 FIRST_KEY = "first_key"  # a fact of each receipt: the least key of the part
@@ -47,6 +48,10 @@ class OrderStore(PartBackedStore):
         self.orders = self.spec.orders
         self.part_rows = store.layout.part_rows
         self.order_parts = self.parts // self.orders
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of rows; −1 stays −1."""
+        return original_ids(rows, self.dropped)
 
     @property
     def encoded_rows(self) -> int:

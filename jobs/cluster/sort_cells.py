@@ -1,0 +1,62 @@
+"""Sorting codes by cell on workers: part by part, then a run of places at a time."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from mercore.jobs.cluster.workers import Work, Workers
+from mercore.jobs.resources.execution import resolved
+from mercore.pipeline.cells.build import PartSorter, PlaceRun, PlaceSorter
+from mercore.stores.codes import open_code_store
+from mercore.stores.indexes.cells import CellStore, SortedParts
+
+Advance = Callable[[int], None]  # is called with the number of parts written
+
+
+def open_part_sorter(codes: str, parts: str) -> PartSorter:
+    """Return a writer of sorted parts, with both stores open."""
+    return PartSorter(open_code_store(codes), SortedParts.open(parts))
+
+
+def open_place_sorter(parts: str, cells: str) -> PlaceSorter:
+    """Return a writer of an index, with both stores open."""
+    return PlaceSorter(SortedParts.open(parts), CellStore.open(cells))
+
+
+def sort_parts(
+    workers: Workers, stores: tuple[str, str], undone: Sequence[int], advance: Advance
+) -> None:
+    """Sort parts of codes by cell.
+
+    Parameters
+    ----------
+    stores : the paths of the codes and of the sorted parts
+
+    Raises
+    ------
+    ClusterError
+        If the workers go away, or keep dying of one part.
+    """
+    codes, parts = map(resolved, stores)
+    workers.run(
+        Work(parts, partial(open_part_sorter, codes, parts)), PartSorter.write, undone, advance
+    )
+
+
+def sort_places(
+    workers: Workers, stores: tuple[str, str], runs: Sequence[PlaceRun], advance: Advance
+) -> None:
+    """Sort runs of places, and write their parts.
+
+    Parameters
+    ----------
+    stores : the paths of the sorted parts and of the index
+
+    Raises
+    ------
+    ClusterError
+        If the workers go away, or keep dying of one run.
+    """
+    parts, cells = map(resolved, stores)
+    workers.run(
+        Work(cells, partial(open_place_sorter, parts, cells)), PlaceSorter.write, runs, advance
+    )

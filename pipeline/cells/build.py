@@ -1,0 +1,134 @@
+"""Sort codes by cell: each part by itself, then all parts together, a run of places at a time."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.cells.centres import BLOCK, Centres
+from mercore.pipeline.cells.plan import CellPlan, coordinate_spec
+from mercore.stores.codes import CodeStore
+from mercore.stores.indexes.cells import CELLS, ROWS, CellStore, SortedParts
+from mercore.stores.part_store.header import row_bytes
+
+SORTED_BYTES = 40  # per row that is sorted: cells, places, and the sort's own memory
+NEAR_BYTES = 16  # per point and centre while points are assigned
+
+
+def sort_bytes(plan: CellPlan) -> int:
+    """Return the memory that sorting a part of codes takes."""
+    cells, columns = plan.spec.cells, row_bytes(plan.columns)
+    centres = 2 * 4 * plan.width * cells
+    block = BLOCK * (12 * plan.width + NEAR_BYTES * round(math.sqrt(cells)))
+    return centres + block + plan.codes.part_rows * (3 * columns + SORTED_BYTES)
+
+
+def place_bytes(plan: CellPlan, parts: int) -> int:
+    """Return the memory that sorting a run of ``parts`` parts takes: its groups are read whole."""
+    group = plan.codes.rows // max(1, round(math.sqrt(plan.spec.cells)))
+    rows = min(plan.codes.rows, parts * plan.part_rows + 4 * group)
+    before = 8 * plan.codes.parts * round(math.sqrt(plan.spec.cells))
+    return before + rows * (3 * row_bytes(plan.columns) + SORTED_BYTES)
+
+
+class PlaceRun(NamedTuple):
+    """Parts of an index that are sorted at once; those between the first and the last are there."""
+
+    wanted: list[int]
+
+
+def runs_of(parts: Sequence[int], most: int) -> list[PlaceRun]:
+    """Return the runs that write some ascending parts; a run spans at most ``most`` of them."""
+    runs: list[PlaceRun] = []
+    for part in parts:
+        if runs and part < runs[-1].wanted[0] + most:
+            runs[-1].wanted.append(part)
+        else:
+            runs.append(PlaceRun([part]))
+    return runs
+
+
+class PartSorter:
+    """The writer of sorted parts: each row gets the cell nearest to the point of its code."""
+
+    def __init__(self, codes: CodeStore, sorted_parts: SortedParts) -> None:
+        self.codes, self.sorted = codes, sorted_parts
+        self.coordinates, self.centres = coordinate_spec(codes), Centres(sorted_parts.model)
+
+    def write(self, part: int) -> int:
+        """Sort a part by cell, and rows of a cell by number; return 1, the parts written."""
+        first, stop = self.codes.bounds(part)
+        names, receipt = self.coordinates.scanned_names, self.codes.receipts[part]
+        columns = {name: self.codes.store.read_chunk(receipt, name) for name in names}
+        cells = np.concatenate(
+            [
+                self.centres.assign(self.coordinates.decode(self.codes.model, block))
+                for block in _blocks(columns, stop - first)
+            ]
+        )
+        order = np.argsort(cells, kind="stable")
+        rows = np.arange(first, stop, dtype=self.sorted.store.columns[ROWS].dtype)
+        columns = {name: each[order] for name, each in columns.items()}
+        self.sorted.store.write_part(part, {**columns, ROWS: rows[order], CELLS: cells[order]})
+        return 1
+
+
+def _blocks(columns: dict[str, NDArray[Any]], rows: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the columns of blocks of rows."""
+    for start in range(0, rows, BLOCK):
+        yield {name: values[start : start + BLOCK] for name, values in columns.items()}
+
+
+def count_cells(sorted_parts: SortedParts, cells: int) -> NDArray[np.int64]:
+    """Return the number of rows of each cell, int64[C]."""
+    counts = np.zeros(cells, np.int64)
+    for part in range(sorted_parts.parts):
+        counts += np.bincount(
+            sorted_parts.read(CELLS, [sorted_parts.bounds(part)]), minlength=cells
+        )
+    return counts
+
+
+@dataclass(frozen=True)
+class PlaceSorter:
+    """The writer of an index: the sorted parts, and the store of their rows by cell."""
+
+    sorted: SortedParts
+    cells: CellStore
+
+    def write(self, run: PlaceRun) -> int:
+        """Sort the rows of a run of places, and write its parts; return how many."""
+        store, starts = self.cells, self.cells.starts
+        group_starts = store.model["group_starts"]
+        start, stop = store.bounds(run.wanted[0])[0], store.bounds(run.wanted[-1])[1]
+        ends = np.searchsorted(starts, [start, stop - 1], side="right") - 1  # cells of the ends
+        first, last = (np.searchsorted(group_starts, ends, side="right") - 1).tolist()
+        ranges = [
+            (int(before[first]), int(before[last + 1]))
+            for before in self._before
+            if before[first] < before[last + 1]
+        ]
+        order = np.argsort(self.sorted.read(CELLS, ranges), kind="stable")  # rows ascend
+        begin = start - int(starts[group_starts[first]])
+        order = order[begin : begin + stop - start]
+        columns = {
+            name: self.sorted.read(name, ranges)[order] for name in store.store.layout.column_names
+        }
+        for part in run.wanted:
+            at, end = (place - start for place in store.bounds(part))
+            store.store.write_part(part, {name: each[at:end] for name, each in columns.items()})
+        return len(run.wanted)
+
+    @cached_property
+    def _before(self) -> list[NDArray[np.int64]]:
+        """For each sorted part, the place in it where each group begins, and the place behind."""
+        starts, before = self.cells.model["group_starts"], []
+        for part in range(self.sorted.parts):
+            place, end = self.sorted.bounds(part)
+            cells = self.sorted.read(CELLS, [(place, end)])
+            before.append(place + np.searchsorted(cells, starts))
+        return before

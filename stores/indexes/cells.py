@@ -1,0 +1,75 @@
+"""Cells of codes: the rows of each cell side by side, by row, and the cells by number.
+
+Codes are sorted in two steps. ``SortedParts`` hold each part of the codes, sorted by cell. They lie
+beside the index while it is made. ``CellStore`` holds the rows of all parts.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.stores.part_backed_store import PartBackedStore
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.row_lookup import Range, read_ranges
+from mercore.stores.spec import from_json
+from mercore.stores.vectors import original_ids
+
+KIND = "cells"
+ROWS, CELLS, STARTS = "rows", "cells", "starts"  # columns beside those of codes; a model array
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellSpec:
+    """The spec of cells: the digest of the codes, and what embeds and scores queries."""
+
+    name: str = "mercore-cells"
+    version: int = 1
+    codes: str
+    cells: int
+    random_state: int
+    encoder: dict[str, Any]
+    kernel: dict[str, Any]
+    source: str
+    dims: int
+
+
+class SortedParts(PartBackedStore):
+    """The parts of codes, each sorted by cell, with the cells of their rows."""
+
+    kind, called = "sorted_parts", "store of sorted parts"
+
+    def __init__(self, store: PartStore) -> None:
+        super().__init__(store)
+        self.spec = from_json(CellSpec, store.header.spec, store.where)
+        self.rows, self.part_rows = store.layout.rows, store.layout.part_rows
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """Return the first row of a part and the row behind its last."""
+        return self.store.bounds(part)
+
+    def read(self, name: str, ranges: list[Range]) -> NDArray[Any]:
+        """Return the values of ranges of places, ascending, one range behind the other.
+
+        Raises
+        ------
+        IntegrityError
+            If a byte that is read differs from the byte that was written.
+        """
+        return read_ranges(self.store, self.receipts, name, ranges)
+
+
+class CellStore(SortedParts):
+    """An open index of cells, finished or not: a row of it is a place, which holds a row."""
+
+    kind, called = KIND, "index of cells"
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The first place of each cell, and the number of places, int64[C + 1]."""
+        return self.model[STARTS]
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of rows; −1 stays −1."""
+        return original_ids(rows, self.dropped)
