@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mercore.jobs.api import *  # noqa: F403 - its functions, which are all that it defines
     from mercore.jobs.session.neighbors import KernelNeighbors as KernelNeighbors
-    from mercore.jobs.session.open_store import open as open
+    from mercore.jobs.session.opening import open as open
     from mercore.jobs.session.predictors import (
         KernelNeighborsClassifier as KernelNeighborsClassifier,
     )
@@ -29,7 +29,7 @@ HOMES = {
     "KernelNeighborsTransformer": "mercore.jobs.session.predictors",
     "MercoreError": "mercore.stores.errors",
     "MercoreWarning": "mercore.stores.errors",
-    "open": "mercore.jobs.session.open_store",
+    "open": "mercore.jobs.session.opening",
 }
 
 

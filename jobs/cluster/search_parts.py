@@ -34,7 +34,7 @@ from mercore.pipeline.search.thread_executor import ThreadBatch, ThreadExecutor
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.formats.linear_map import read_linear_map
-from mercore.stores.indexes.orders import open_order_store
+from mercore.stores.indexes import open_index_store
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
 from mercore.stores.vector_views import SelectedVectors, WatchedVectors
@@ -128,8 +128,8 @@ def open_stores(paths: WorkerPaths) -> tuple[CodeStore | None, Vectors | None]:
     if paths.codes:
         codes = open_code_store(paths.codes)
         linear_map = map_of(codes)
-    elif paths.orders:
-        linear_map = map_of(open_order_store(paths.orders))
+    elif paths.index:
+        linear_map = map_of(open_index_store(paths.index))
     elif paths.linear_map:
         linear_map = LinearMap(read_linear_map(paths.linear_map), paths.linear_map)
     if paths.vectors:

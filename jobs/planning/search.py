@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from mercore.jobs.planning.samples import first_parts, first_rows
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.searches.cells import CellTask
 from mercore.jobs.verbs.searches.exact import ExactTask
 from mercore.jobs.verbs.searches.orders import OrderTask
 from mercore.jobs.verbs.searches.task import SearchTask
@@ -23,10 +25,12 @@ from mercore.pipeline.search.batch_search import answer
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.sublinear import search_cell_store
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.page_cache import chunk_files, forget
+from mercore.stores.rows import open_rows
 from mercore.stores.vector_views import store_of
 from mercore.stores.vectors import Vectors
 
@@ -87,12 +91,14 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
 def _sample(search: SearchTask) -> tuple[int, Search]:
     """Return the units of a store, and a function that searches the first of them on one thread.
 
-    Units are orders, parts of codes, or pieces of vectors. The first units give their share of the
-    neighbours, so that the work grows as the rows do. They are read from the disk.
+    Units are orders, probed cells, parts of codes, or pieces of vectors. The first units give their
+    share of the neighbours, so that the work grows as the rows do. They are read from the disk.
     """
     settings, codes, vectors, kernel = search.settings, search.codes, search.vectors, search.kernel
     if isinstance(search, OrderTask):
         return search.orders.orders, partial(_search_orders, search, search.open_orders())
+    if isinstance(search, CellTask):
+        return search.probing.probes, partial(_search_cells, search)
     encoder = encoder_of(codes, settings.custom) if codes is not None else None
     pieces = codes.parts if codes is not None else min(PIECES, search.scanned.rows)
 
@@ -124,6 +130,14 @@ def _search_orders(
     rows, of_query = orders.candidates(queries, threads=1, orders=count)
     executor = ThreadExecutor(kernel=search.kernel, vectors=search.vectors)
     executor.batch(queries).scores(rows, of_query, search.settings.k)
+
+
+def _search_cells(search: CellTask, probes: int, queries: NDArray[Any]) -> None:
+    """Search the nearest cells, read from the disk, on one thread."""
+    forget(chunk_files(search.cells.store, range(search.cells.parts)))
+    cells = replace(search.open_cells(), probes=probes)
+    settings = replace(search.settings, threads=1)
+    search_cell_store(cells, search.vectors, open_rows(queries), settings)
 
 
 def _share(count: int, some: int, of: int) -> int:

@@ -81,13 +81,13 @@ class Execution:
 class WorkerPaths:
     """The stores that each worker opens by path, and the kernel by its spec and custom file.
 
-    ``linear_map`` is the file of the linear map of vectors; codes and sorted orders hold their own.
+    ``linear_map`` is the file of the linear map of vectors; codes and indexes hold their own.
     ``selection`` says which of their rows take part, None for all.
     """
 
     kernel: dict[str, Any]
     codes: str | None = None
-    orders: str | None = None
+    index: str | None = None
     vectors: str | None = None
     custom: str | None = None
     linear_map: str | None = None
@@ -95,7 +95,7 @@ class WorkerPaths:
 
     def resolved(self) -> "WorkerPaths":
         """Return the stores with paths that are valid in any folder."""
-        paths = ("codes", "orders", "vectors", "custom", "linear_map")
+        paths = ("codes", "index", "vectors", "custom", "linear_map")
         given: dict[str, str | None] = {name: getattr(self, name) for name in paths}
         whole: dict[str, Any] = {name: path and resolved(path) for name, path in given.items()}
         return replace(self, **whole)

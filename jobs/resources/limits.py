@@ -8,6 +8,8 @@ import numpy as np
 
 from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import Execution
+from mercore.pipeline.cells.centres import NEARNESS
+from mercore.pipeline.cells.probe import BLOCK
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
 from mercore.pipeline.orders.candidates import candidate_bytes
@@ -190,19 +192,19 @@ def cell_search_bytes(
 ) -> int:
     """Return the bytes of a search of cells beyond the interpreter.
 
-    It holds the model, the tables and cells of a batch, and per thread the rows of its cells, which
-    may be the largest ones.
+    It holds the model, and per thread the tables of some queries, and the rows of the cells of one,
+    which may be the largest ones.
     """
     batch = min(options.batch, queries)
     model = sum(values.nbytes for values in cells.model.values())
-    tables = batch * (spec_of(cells).memory(cells.spec.dims).query + 8 * probes)
+    tables = BLOCK * (3 * spec_of(cells).memory(cells.spec.dims).query + 8 * probes)
     scanned = int(np.sort(np.diff(cells.starts))[-probes:].sum())
     thread = scanned * (3 * row_bytes(cells.store.layout.columns) + 24)
     if vectors is not None:
         thread = max(thread, _scored_part_bytes(vectors))
     lists = (batch * (options.rerank or options.k) + 2 * queries * options.k) * 16
     held = 0 if vectors is None else vectors.open_bytes
-    return int(4 * model + tables + lists + held + options.threads * thread)
+    return int(4 * model + 4 * NEARNESS + lists + held + options.threads * (thread + tables))
 
 
 def _scored_part_bytes(vectors: Vectors) -> int:

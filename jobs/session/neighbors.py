@@ -18,7 +18,7 @@ from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import CHOOSE
 from mercore.jobs.options import names_file, refuse_unused
 from mercore.jobs.resources.execution import available_cores
-from mercore.jobs.session import open_store
+from mercore.jobs.session import opening
 from mercore.jobs.session.open_store import OpenStore
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
@@ -337,7 +337,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _open(self) -> None:
         """Open the stores."""
-        self._rows = open_store.open(
+        self._rows = opening.open(
             self._vectors,
             kernel=self.kernel,
             gamma=self.gamma,
@@ -348,7 +348,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         self._codes: OpenStore | None = None
         if self.encoder is not None:
             codes = self._folder / CODES
-            self._codes = open_store.open(
+            self._codes = opening.open(
                 codes, vectors=self._vectors, threads=self._threads, memory=self.memory
             )
 

@@ -7,20 +7,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from mercore.jobs.api import (
-    execution_options,
-    file_path,
-    kernel_options,
-    plain_path,
     row_choice,
 )
 from mercore.jobs.face.extras import naming_extras
-from mercore.jobs.face.parameters import Size, StrPath
-from mercore.jobs.options import check_whole
+from mercore.jobs.face.parameters import StrPath
+from mercore.jobs.options import check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
@@ -58,16 +53,14 @@ from mercore.stores.codes import SelectedCodes
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
-from mercore.stores.indexes.orders import OrderStore
+from mercore.stores.indexes import OrderStore
 from mercore.stores.part_store.part_files import Reads
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.results.range_hits import RangeHits
-from mercore.stores.rows import open_stored
+from mercore.stores.rows import Stored
 from mercore.stores.selection import Selection
 from mercore.stores.vector_views import VectorCache, selected_vectors, store_of
-
-FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
 
 
 class OpenStore:
@@ -85,10 +78,14 @@ class OpenStore:
     """
 
     def __init__(
-        self, store: str, *, kernel: KernelOptions, vectors: str | None, execution: Execution
+        self,
+        store: str,
+        stored: Stored | None,
+        *,
+        kernel: KernelOptions,
+        vectors: str | None,
+        execution: Execution,
     ) -> None:
-        execution.check()
-        stored = open_stored(store)
         if isinstance(stored, OrderStore):
             raise InputError(
                 f"{store} holds sorted orders, which cannot stay open: expected vectors, codes or "
@@ -99,7 +96,8 @@ class OpenStore:
         self._opened = open_searched(store, stored, every)
         self._moved = vectors
         self._threads = execution.thread_count
-        self._memory = _free_memory() if execution.memory is None else execution.memory
+        assert execution.memory is not None
+        self._memory = execution.memory
         scanned: Any = self._opened.codes or self._opened.vectors
         self.rows: int = scanned.rows
         self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
@@ -112,6 +110,8 @@ class OpenStore:
         k: int | None = None,
         rerank: int | None = None,
         exact: bool = False,
+        probes: int | None = None,
+        recall: float | None = None,
         among: StrPath | RowSet | None = None,
         without: StrPath | RowSet | None = None,
     ) -> Hits:
@@ -126,6 +126,7 @@ class OpenStore:
         rerank : number of best codes that are scored again by the true kernel
         exact : whether to find the true neighbours; the store holds vectors, bounds, or codes of
             ``kpca-pq``, ``map-pq``, ``pca-pq`` or ``pq``
+        probes, recall : the cells to scan in an index of cells, as of ``mercore.search``
         among, without : the rows that take part, as of ``mercore.search``; parts in memory serve
             every selection
 
@@ -135,6 +136,7 @@ class OpenStore:
             If an option or the queries do not fit the store, or a byte that was read is wrong.
         """
         check_whole(k=k, rerank=rerank)
+        refuse_unused(f"{self.where} is no index of cells", probes=probes, recall=recall)
         selection = self._selection(among, without)
         rows = self.rows if selection is None else selection.count
         settings = SearchSettings(
@@ -235,11 +237,11 @@ class OpenStore:
         """
         found = {}
         if self._codes is not None:
-            found["codes"] = _stats(self._codes.store.store.reads, self._codes.cache.hits)
+            found["codes"] = count_reads(self._codes.store.store.reads, self._codes.cache.hits)
         vectors: VectorCache | None = self.__dict__.get("_vectors")
         stored = None if vectors is None else store_of(vectors)
         if vectors is not None and stored is not None:
-            found["vectors"] = _stats(stored.store.reads, vectors.hits)
+            found["vectors"] = count_reads(stored.store.reads, vectors.hits)
         return found
 
     def close(self) -> None:
@@ -354,7 +356,7 @@ class OpenStore:
         """The kernel whose scores the hits have."""
         return self._opened.kernel
 
-    @cached_property
+    @property
     def proves(self) -> bool:
         """Whether ``exact=True`` finds the true neighbours here; of codes without proofs, no."""
         codes = self._opened.codes
@@ -388,55 +390,7 @@ class OpenStore:
         return self._vectors
 
 
-def open(  # noqa: A001 - users call it as mercore.open
-    store: StrPath,
-    *,
-    kernel: StrPath | None = None,
-    gamma: float | str | None = None,
-    transform: float | None = None,
-    linear_map: StrPath | None = None,
-    vectors: StrPath | None = None,
-    threads: int | None = None,
-    memory: Size = None,
-) -> OpenStore:
-    """Open a store of vectors, codes or bounds for many small searches.
-
-    Parameters
-    ----------
-    store : path of vectors, codes or bounds
-    kernel, gamma, transform, linear_map : the kernel of a store of vectors, as of
-        ``mercore.search``; codes have theirs
-    vectors : new path of the encoded vectors, if they were moved
-    threads : threads per search; all cores by default
-    memory : bytes of parts to keep, or a text such as ``"4GB"``; half of the free memory by default
-
-    Raises
-    ------
-    MercoreError
-        If the store does not exist, or an option does not fit it.
-
-    Examples
-    --------
-    >>> import mercore
-    >>> with mercore.open("base.zarr", kernel="chi2") as store:
-    ...     ids, scores = store.search("query.npy", k=3)
-    >>> ids.shape
-    (5, 3)
-    """
-    return OpenStore(
-        file_path(store),
-        kernel=kernel_options(kernel, gamma, transform, linear_map),
-        vectors=plain_path(vectors),
-        execution=execution_options(threads, None, None, memory),
-    )
-
-
-def _stats(reads: Reads, cached: int) -> dict[str, int]:
+def count_reads(reads: Reads, cached: int) -> dict[str, int]:
     """Return counts by name."""
     counts = {"bytes": reads.bytes, "requests": reads.requests, "blocks": reads.blocks}
     return counts | {"cached": cached}
-
-
-def _free_memory() -> int:
-    """Return the bytes of a cache where no limit is given."""
-    return int(FREE_SHARE * psutil.virtual_memory().available)

@@ -51,8 +51,11 @@ class IndexOptions(VerbOptions):
         """Refuse a path at which no store can be made."""
         try:
             begun(target, OrderStore)
-        except ExistsError:
-            begun(target, CellStore)
+        except ExistsError as error:
+            try:
+                begun(target, CellStore)
+            except ExistsError:
+                raise error from None
 
 
 @dataclass(frozen=True, kw_only=True)

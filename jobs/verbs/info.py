@@ -8,7 +8,7 @@ from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
-from mercore.pipeline.search.choices.probes import LISTED, Curve, curve_of
+from mercore.pipeline.search.choices.probes import LISTED, RecallCurve, curve_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats import check_format, open_source
 from mercore.stores.indexes import CellStore, Index, OrderStore
@@ -169,7 +169,7 @@ def describe_cells(cells: CellStore) -> Report:
     }
 
 
-def _recalls(curve: Curve) -> dict[str, float]:
+def _recalls(curve: RecallCurve) -> dict[str, float]:
     """Return the recall of 10 neighbours by the number of cells, if enough codes are reranked."""
     k, most = min(10, curve.cell_ranks.shape[1]), int(curve.cell_ranks.max()) + 1
     probes = [1 << power for power in range(most.bit_length())]

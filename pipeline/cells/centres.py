@@ -49,6 +49,13 @@ def learn_centres(points: Float32, cells: int, random_state: int) -> dict[str, N
     }
 
 
+def drawn_centres(points: Float32) -> dict[str, NDArray[Any]]:
+    """Return points as the centres of cells, in groups of equal size: as ``learn_centres``."""
+    groups = round(len(points) ** 0.5)
+    starts = np.linspace(0, len(points), groups + 1).astype(np.int64)
+    return {"centres": points, "groups": points[starts[:-1]], "group_starts": starts}
+
+
 def _means(points: Float32, count: int, random_state: int) -> Float32:
     """Return k-means' centres of points, float32[count, E]; of equal points, equal ones."""
     from sklearn.cluster import KMeans
@@ -61,12 +68,12 @@ def _means(points: Float32, count: int, random_state: int) -> Float32:
 
 def _nearest(points: Float32, centres: Float32) -> NDArray[np.intp]:
     """Return the nearest centre of each point, the first of equally near ones."""
-    table = Table(centres)
+    table = CentreTable(centres)
     blocks = range(0, len(points), BLOCK)
     return np.concatenate([table.nearness(points[at : at + BLOCK]).argmax(axis=1) for at in blocks])
 
 
-class Table:
+class CentreTable:
     """Centres [m, E], packed to compare points with."""
 
     def __init__(self, centres: Float32) -> None:
@@ -86,7 +93,7 @@ class Centres:
     """The centres of a model: see ``learn_centres``."""
 
     def __init__(self, model: Model) -> None:
-        self._centres, self._groups = model["centres"], Table(model["groups"])
+        self._centres, self._groups = model["centres"], CentreTable(model["groups"])
         self.group_starts: NDArray[np.int64] = model["group_starts"]
 
     def assign(self, points: Float32) -> NDArray[np.uint32]:
@@ -144,15 +151,15 @@ class Centres:
             yield from enumerate(self._every.nearness(points[start : start + step]), start)
 
     @cached_property
-    def _every(self) -> Table:
-        return Table(self._centres)
+    def _every(self) -> CentreTable:
+        return CentreTable(self._centres)
 
     @cached_property
-    def _tables(self) -> list[Table]:
+    def _tables(self) -> list[CentreTable]:
         """The centres of each group."""
         starts = self.group_starts
         return [
-            Table(self._centres[start:stop])
+            CentreTable(self._centres[start:stop])
             for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         ]
 

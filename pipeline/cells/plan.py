@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.cells.centres import learn_centres
 from mercore.pipeline.encode import MAX_PART_ROWS, default_part_rows, spec_of
 from mercore.pipeline.encoders.encoder import (
@@ -66,25 +67,24 @@ class CellPlan:
     @cached_property
     def width(self) -> int:
         """The coordinates of a point."""
+        return int(self.draw_points(1).shape[1])
+
+    def draw_points(self, count: int) -> Float32:
+        """Return the points of the codes of ``count`` drawn rows, float32[count, E]."""
+        rng = np.random.default_rng(self.spec.random_state)
+        rows = draw_rows(rng, self.codes.rows, count).tolist()
+        ranges = [(row, row + 1) for row in rows]
         columns = {
-            name: read_ranges(self.codes.store, self.codes.receipts, name, [(0, 1)])
+            name: read_ranges(self.codes.store, self.codes.receipts, name, ranges)
             for name in self.coordinates.scanned_names
         }
-        return int(self.coordinates.decode(self.codes.model, columns).shape[1])
+        return self.coordinates.decode(self.codes.model, columns)
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
         """The arrays of the encoder, the centres, and the rows that ingest dropped."""
         codes, spec = self.codes, self.spec
-        rng = np.random.default_rng(spec.random_state)
-        drawn = draw_rows(rng, codes.rows, self.sample).tolist()
-        ranges = [(row, row + 1) for row in drawn]
-        columns = {
-            name: read_ranges(codes.store, codes.receipts, name, ranges)
-            for name in self.coordinates.scanned_names
-        }
-        points = self.coordinates.decode(codes.model, columns)
-        centres = learn_centres(points, spec.cells, spec.random_state)
+        centres = learn_centres(self.draw_points(self.sample), spec.cells, spec.random_state)
         model = {**codes.undropped_model, **centres}
         return {**model, "dropped": codes.dropped} if codes.dropped.size else model
 

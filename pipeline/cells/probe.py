@@ -1,9 +1,10 @@
 """Scan the cells near each query, and nothing else."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,12 +18,38 @@ from mercore.stores.indexes.cells import ROWS, CellStore
 from mercore.stores.part_store.row_lookup import Range
 from mercore.stores.selection import Selection
 
+BLOCK = 32  # queries whose tables are made at once
+
 
 class Probed(NamedTuple):
     """The best rows by code in the cells near each query, and the rows scanned, int64[nq]."""
 
     top_k: TopK
     scanned: NDArray[np.int64]
+
+
+class CellCache:
+    """Columns of cells that were read and checked, for any number of threads; they stay.
+
+    Parameters
+    ----------
+    cache_bytes : size of the cache; at 0 it stays empty
+    """
+
+    def __init__(self, cache_bytes: int) -> None:
+        self.cells: dict[int, list[NDArray[Any]]] = {}
+        self.cache_bytes = self.left = cache_bytes
+        self.hits = 0  # of several threads at once may count as one
+        self._lock = Lock()
+
+    def offer(self, cell: int, columns: list[NDArray[Any]]) -> None:
+        """Keep the columns of a cell if there is space left."""
+        size = sum(values.nbytes for values in columns)
+        with self._lock:
+            if size > self.left or cell in self.cells:
+                return
+            self.left -= size
+        self.cells[cell] = [values.copy() for values in columns]
 
 
 @dataclass(frozen=True)
@@ -36,6 +63,7 @@ class OpenCells:
     encoder: Encoder
     probes: int
     selection: Selection | None = None
+    cache: CellCache = field(default_factory=lambda: CellCache(0))
 
     @cached_property
     def centres(self) -> Centres:
@@ -45,6 +73,17 @@ class OpenCells:
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows as a scan returns them; −1 stays −1."""
         return self.store.ids_of(rows if self.selection is None else self.selection.rows_of(rows))
+
+    def hold_all(self) -> int:
+        """Read cells into the cache while it has space; return the bytes that it holds."""
+        count, cache = self.store.spec.cells, self.cache
+        step = max(1, count // self.store.parts)
+        for first in range(0, count, step):
+            before = cache.left
+            self._from_store(list(range(first, min(first + step, count))))
+            if cache.left == before:  # it is full
+                break
+        return cache.cache_bytes - cache.left
 
     def scan(self, queries: NDArray[Any], k: int, *, threads: int) -> Probed:
         """Return each query's top k by code of the rows of its ``probes`` nearest cells, float32.
@@ -62,35 +101,58 @@ class OpenCells:
         IntegrityError
             If a byte that is read differs from the byte that was written.
         """
-        encoder, embed = self.encoder, cast(CoordinateEncoder, self.encoder).embed
-        near = self.centres.nearest(embed(queries, label="query"), self.probes)
+        encoder = cast(CoordinateEncoder, self.encoder)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         ids, scanned = np.full((len(queries), k), -1, np.int64), np.zeros(len(queries), np.int64)
+        blocks = list(range(0, len(queries), BLOCK))
 
-        def work(numbers: Iterator[int]) -> None:
-            for number in numbers:
-                columns, rows = self._read(near[number])
-                best = TopK(1, k, np.float32)
-                encoder.scanner(queries[number : number + 1]).scan(columns, 0, best)
-                found = best.ids[0] >= 0
-                ids[number, found] = rows[best.ids[0, found]]
-                scores[number, found] = best.scores[0, found]
-                scanned[number] = len(rows)
+        def work(starts: Iterator[int]) -> None:
+            for start in starts:
+                points = encoder.embed(queries[start : start + BLOCK], label="query")
+                near = self.centres.nearest(points, self.probes)
+                for number, scanner in enumerate(encoder.scanners(points), start):
+                    columns, rows = self._read(near[number - start])
+                    best = TopK(1, k, np.float32)
+                    scanner.scan(columns, 0, best)
+                    found = best.ids[0] >= 0
+                    ids[number, found] = rows[best.ids[0, found]]
+                    scores[number, found] = best.scores[0, found]
+                    scanned[number] = len(rows)
 
-        over_parts(list(range(len(queries))), threads, work)
+        over_parts(blocks, threads, work)
         return Probed(top_k_of(scores, ids, k), scanned)
 
     def _read(self, cells: NDArray[np.int64]) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
         """Return the columns of the rows of cells that take part, and the numbers of the rows."""
-        ranges = ranges_of(self.store.starts, cells)
-        rows = self.store.read(ROWS, ranges).astype(np.int64)
-        names = [name for name in self.store.store.layout.column_names if name != ROWS]
-        columns = {name: self.store.read(name, ranges) for name in names}
+        names, wanted = self.store.store.layout.column_names, np.sort(cells).tolist()
+        held = self.cache.cells
+        missing = [cell for cell in wanted if cell not in held]
+        self.cache.hits += len(wanted) - len(missing)
+        read = self._from_store(missing) if missing else {}
+        found = [read[cell] if cell in read else held[cell] for cell in wanted]
+        columns = {
+            name: np.concatenate(values)
+            for name, values in zip(names, zip(*found, strict=True), strict=True)
+        }
+        rows = columns.pop(ROWS).astype(np.int64)
         if self.selection is None:
             return columns, rows
         numbers = self.selection.numbers_of(rows)
         kept = np.flatnonzero(numbers >= 0)
         return {name: each[kept] for name, each in columns.items()}, numbers[kept]
+
+    def _from_store(self, cells: list[int]) -> dict[int, list[NDArray[Any]]]:
+        """Return the columns of ascending cells, read and checked, and offer them to the cache."""
+        starts, store = self.store.starts, self.store
+        ranges = ranges_of(starts, np.array(cells))
+        columns = [store.read(name, ranges) for name in store.store.layout.column_names]
+        ends = np.cumsum(starts[np.array(cells) + 1] - starts[cells])[:-1].tolist()
+        pieces = zip(*(np.split(values, ends) for values in columns), strict=True)
+        read = dict(zip(cells, map(list, pieces), strict=True))
+        if self.cache.cache_bytes:
+            for cell, values in read.items():
+                self.cache.offer(cell, values)
+        return read
 
 
 def ranges_of(starts: NDArray[np.int64], cells: NDArray[np.int64]) -> list[Range]:

@@ -5,7 +5,7 @@ imports numba or zarr before it computes, so that ``mercore encode --help`` can 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
@@ -157,6 +157,10 @@ class CoordinateEncoder(Protocol):
 
     embed: Callable[..., Float32]
     """The function from raw rows to their points, float32[b, E]."""
+
+    def scanners(self, points: Float32) -> "Iterator[Scanner]":
+        """Yield a scanner for each query, given as its point: as ``scanner`` of it alone."""
+        ...
 
 
 class CoordinateCodes(ABC):

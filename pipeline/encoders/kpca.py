@@ -1,6 +1,6 @@
 """Kernel PCA: E coordinates in the span of M landmarks (Bourrier et al. 2015, §2.2.1)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -253,6 +253,13 @@ class Kpca(Encoder):
         from mercore.pipeline.scanners.dense import DenseScanner
 
         return DenseScanner(self.embed(queries, label="query"), "embedding")
+
+    def scanners(self, points: Float32) -> "Iterator[DenseScanner]":
+        """Yield a scanner for each query, given as its point."""
+        from mercore.pipeline.scanners.dense import DenseScanner
+
+        for point in points:
+            yield DenseScanner(point[None], "embedding")
 
 
 def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:

@@ -1,7 +1,7 @@
 """Product quantisation: of rows here, of kernel PCA's or linear PCA's coordinates elsewhere."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -497,6 +497,14 @@ class Pq(BoundEncoder):
 
         return PqScanner(self.tables(queries))
 
+    def scanners(self, points: Float32) -> "Iterator[PqScanner]":
+        """Yield a scanner for each query, given as its point."""
+        from mercore.pipeline.scanners.pq import PqScanner
+
+        tables = np.ascontiguousarray(np.moveaxis(self.tables_of(points), 2, 0))
+        for table in tables:
+            yield PqScanner(table[:, :, None])
+
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "PqBoundScanner":
         """Return the scanner of queries that bounds their scores."""
         assert self.proof is not None
@@ -504,13 +512,16 @@ class Pq(BoundEncoder):
         return self.proof.scanner(points, self._similarity(points), beta=beta)
 
     def tables(self, queries: NDArray[Any]) -> Float32:
+        """Return the tables of raw queries: see ``tables_of``."""
+        return self.tables_of(self.embed(queries, label="query"))
+
+    def tables_of(self, coordinates: Float32) -> Float32:
         """Return the term of each centroid in a query's score, float32[D, 256, nq].
 
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
         space (Eq. 6). Of raw rows it is −‖x̃ − q(ỹ)‖².
         """
-        points = self.embed(queries, label="query").astype(np.float64)
-        points = points.reshape(len(queries), self.groups, -1)
+        points = coordinates.astype(np.float64).reshape(len(coordinates), self.groups, -1)
         books, size = self.codebooks.astype(np.float64), len(self.codebooks) // self.groups
         columns = np.repeat(points.T, size, axis=1)[:, :, None]  # [E / D, D, 1, nq]
         tables = books[:, :, :1] * columns[0]

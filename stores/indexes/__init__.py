@@ -2,7 +2,15 @@
 
 from mercore.stores.indexes.cells import CellStore
 from mercore.stores.indexes.orders import OrderStore
+from mercore.stores.location.resolve import Where
+from mercore.stores.part_store.header import open_header
 
-__all__ = ["CellStore", "Index", "OrderStore"]
+__all__ = ["CellStore", "Index", "OrderStore", "open_index_store"]
 
 Index = OrderStore | CellStore
+
+
+def open_index_store(path: Where) -> Index:
+    """Open an index of either kind."""
+    is_cells = open_header(path).kind == CellStore.kind
+    return CellStore.open(path) if is_cells else OrderStore.open(path)

@@ -156,7 +156,7 @@ def test_a_part_that_is_damaged_gives_no_answer(orders: Path, data: Path, tmp_pa
 def test_memory_for_a_part_at_a_time_writes_the_same_bytes(
     codes: Path, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mercore.jobs.verbs.index.IndexTask.run_bytes", lambda _, parts: parts)
+    monkeypatch.setattr("mercore.jobs.verbs.index.OrdersTask.run_bytes", lambda _, parts: parts)
     monkeypatch.setattr("mercore.jobs.resources.limits.INTERPRETER_BYTES", 0)
     small = invoke(f"index {codes} {tmp_path}/orders", *OPTIONS, "--memory", 1)
     assert small.code == 0, small.err

@@ -172,6 +172,20 @@ def test_sorted_orders_there_are_those_made_here(
     assert files_of(copied) == files_of(tmp_path / "sorted")
 
 
+def test_cells_there_are_those_made_here(server: ObjectServer, here: Path, tmp_path: Path) -> None:
+    found = []
+    for place in (f"{URL}/cells", str(tmp_path)):
+        coded = ("--kernel", KERNEL, "--encoder", "map-pq", "--part-rows", 1000)
+        succeed(f"encode {here}/vectors {place}/coded", *coded)
+        succeed(f"index {place}/coded {place}/index --cells 16 --part-rows 700")
+        found.append(succeed(f"search {place}/index {here}/queries.npy -k 5 --probes 3"))
+        found.append(succeed(f"search {place}/index {here}/queries.npy -k 5 --recall 0.9"))
+    assert found[:2] == found[2:]
+    copied = server.copy_to("cells/index", tmp_path / "copied")
+    assert files_of(copied) == files_of(tmp_path / "index")
+    assert not server.keys("cells/index.sorted")
+
+
 @pytest.mark.parametrize("options", [("--compressor", "zstd"), ("--drop-zero-rows",)])
 def test_ingest_keeps_its_options(
     options: tuple[str, ...], server: ObjectServer, tmp_path: Path

@@ -13,7 +13,7 @@ import pytest
 import mercore
 from mercore.jobs import api
 from mercore.jobs.cli import main
-from mercore.jobs.session.open_store import open as open_store
+from mercore.jobs.session.opening import open as open_store
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
 from tests.support.making import histograms

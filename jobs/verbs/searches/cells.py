@@ -9,13 +9,14 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
+from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import cell_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.searches.task import SearchOptions, SearchTask, open_source_vectors
-from mercore.pipeline.cells.probe import OpenCells
+from mercore.pipeline.cells.probe import CellCache, OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.choices.probes import Probing, curve_of
@@ -29,6 +30,7 @@ from mercore.stores.selection import Selection
 from mercore.stores.vector_views import selected_vectors
 from mercore.stores.wording import option, setting
 
+CACHE_BYTES = 1 << 28  # of cells, unless the memory is limited
 RECALL = 0.95  # that is wanted, unless cells are named
 
 
@@ -56,6 +58,10 @@ class CellTask(SearchTask):
         found = super().read_bytes
         return None if found is None else found + self.cells.store.reads.bytes
 
+    def paths(self, kernel: Kernel) -> WorkerPaths:
+        """Return the stores that each remote worker opens."""
+        return replace(super().paths(kernel), index=self.cells.where)
+
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
         return cell_search_bytes(
@@ -69,7 +75,8 @@ class CellTask(SearchTask):
     def open_cells(self) -> OpenCells:
         """Return the index with the encoder of queries."""
         encoder = encoder_of(self.cells, self.settings.custom)
-        return OpenCells(self.cells, encoder, self.probing.probes, self.selection)
+        cache = CellCache(self.settings.cache_bytes or CACHE_BYTES)
+        return OpenCells(self.cells, encoder, self.probing.probes, self.selection, cache)
 
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
@@ -110,7 +117,7 @@ def open_cell_search(
         If an input does not exist or does not fit the others, or an option has no use.
     """
     refuse_unused(
-        f"{store} is an index of cells, whose search bounds nothing",
+        f"{store} is an index of cells, whose search leaves rows out",
         exact=options.exact or None,
         relaxed=options.relaxed,
         neighbours=options.neighbours,
@@ -128,11 +135,17 @@ def open_cell_search(
     selection = options.rows.selection(cells, cells.deleted(options.vectors))
     rows = cells.rows if selection is None else selection.count
     settings = options.settings(rows, custom)
-    probing = _probing(store, cells, settings, options)
-    settings = replace(settings, rerank=probing.rerank and min(rows, probing.rerank))
     settings.check(rows)
+    probing = choose_probing(cells, settings, options.probes, options.recall)
+    settings = replace(settings, rerank=probing.rerank and min(rows, probing.rerank))
     vectors = None
-    if settings.rerank is not None:
+    if settings.rerank is None:
+        unused = {
+            "processes": options.execution.processes,
+            "scheduler": options.execution.scheduler,
+        }
+        refuse_unused(f"other processes only {option('rerank')}", **unused)
+    else:
         vectors = selected_vectors(open_source_vectors(cells, options.vectors), selection)
     task = CellTask(
         store=store,
@@ -154,8 +167,8 @@ def open_cell_search(
     return task.fit(batch=options.batch)
 
 
-def _probing(
-    store: str, cells: CellStore, settings: SearchSettings, options: SearchOptions
+def choose_probing(
+    cells: CellStore, settings: SearchSettings, probes: int | None, recall: float | None
 ) -> Probing:
     """Return the cells to probe and the codes to rerank, as they are named or as recall needs.
 
@@ -164,15 +177,15 @@ def _probing(
     InputError
         If neither cells are named nor recall was measured, or they are out of range.
     """
-    count, curve, probes = cells.spec.cells, curve_of(cells.model), options.probes
+    count, curve = cells.spec.cells, curve_of(cells.model)
     if probes is not None:
         check_range("probes", probes, (1, count), setting(probes=min(64, count)), why=", the cells")
         listed = settings.rerank or settings.k
-        recall = None if curve is None else curve.recall(settings.k, probes, listed)
-        return Probing(probes, settings.rerank, recall)
+        known = None if curve is None else curve.recall(settings.k, probes, listed)
+        return Probing(probes, settings.rerank, known)
     if curve is None:
         raise InputError(
-            f"the recall of {store} was not measured when it was made: found no "
+            f"the recall of {cells.where} was not measured when it was made: found no "
             f"{option('probes')}, expected a number of cells. Fix: {setting(probes=min(64, count))}"
         )
-    return curve.choose(options.recall or RECALL, settings.k, settings.rerank)
+    return curve.choose(recall or RECALL, settings.k, settings.rerank)

@@ -38,7 +38,7 @@ class OrderTask(SearchTask):
 
     def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens."""
-        return replace(super().paths(kernel), orders=self.orders.where)
+        return replace(super().paths(kernel), index=self.orders.where)
 
     @property
     def scanned_bytes(self) -> int:

@@ -32,7 +32,7 @@ class Probing(NamedTuple):
     recall: float | None
 
 
-class Curve(NamedTuple):
+class RecallCurve(NamedTuple):
     """Where rows of a store have their true neighbours, int32[m, K] each, the nearest first.
 
     ``cell_ranks`` is the number of cells nearer to the row than that of the neighbour.
@@ -75,7 +75,7 @@ class Curve(NamedTuple):
             )
         listed = wanted[place]
         ranks = np.where(self.code_ranks < listed, self.cell_ranks, BEYOND)[:, :k]
-        probes = int(np.quantile(ranks, recall, method="higher")) + 1
+        probes = int(np.quantile(ranks, recall, method="inverted_cdf")) + 1
         return Probing(
             probes,
             None if rerank is None and listed == k else listed,
@@ -83,9 +83,9 @@ class Curve(NamedTuple):
         )
 
 
-def curve_of(model: Model) -> Curve | None:
+def curve_of(model: Model) -> RecallCurve | None:
     """Return the curve in a model, or None if none was measured."""
-    return Curve(*(model[name] for name in CURVE)) if CURVE[0] in model else None
+    return RecallCurve(*(model[name] for name in CURVE)) if CURVE[0] in model else None
 
 
 def measure_curve(
