@@ -285,6 +285,7 @@ def index(
     store: Annotated[StrPath, Param(type=WRITTEN, metavar="INDEX")],
     *,
     cells: Annotated[int | None, Param(metavar="C")] = None,
+    queries: Annotated[Rows | None, Param(type=READ, metavar="FILE")] = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     epsilon: Annotated[float | None, Param(metavar="E")] = None,
     orders: Annotated[int | None, Param(metavar="M")] = None,
@@ -299,7 +300,7 @@ def index(
 
     Codes of coordinates (map-pq, kpca-pq, pca-pq, pq, kpca) are sorted by cell: the nearest of
     the centres that k-means finds in a sample. A search scans the cells near each query. Where the
-    vectors are found, the recall of sampled rows is measured and stored: a search takes from it how
+    vectors are found, the recall of ``queries`` is measured and stored: a search takes from it how
     many cells it needs. While it is made, the index takes twice its bytes.
 
     Binary codes are sorted into orders. Each order permutes the bits of all codes and sorts the
@@ -310,6 +311,9 @@ def index(
     ----------
     store : The index, which is made or completed.
     cells : The number of cells. By default 4 √n of n rows.
+    queries : A sample of queries, by which recall is measured; of more than 512 the first. By
+        default rows of the store are the sample. That expects too much where rows come in groups
+        of alike ones and queries do not, such as tiles of the same images.
     vectors : The new path of the encoded vectors, if they were moved. They measure recall.
     epsilon : Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.
     orders : Sort at most M orders. By default 64 without ``epsilon``.
@@ -332,6 +336,7 @@ def index(
 
     options = IndexOptions(
         cells=cells,
+        queries=plain_path(queries),
         vectors=plain_path(vectors),
         epsilon=epsilon,
         orders=orders,

@@ -20,18 +20,25 @@ from mercore.jobs.verbs.inputs import exclusive
 from mercore.jobs.verbs.resuming import begun, restored
 from mercore.jobs.verbs.searches.task import open_source_vectors
 from mercore.pipeline.cells.build import count_cells, place_bytes, runs_of, sort_bytes
+from mercore.pipeline.cells.centres import Centres
 from mercore.pipeline.cells.plan import CellPlan
-from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
+from mercore.pipeline.linear_map import map_of, mapped_source
+from mercore.pipeline.search.batch_search import check_queries
 from mercore.pipeline.search.choices.probes import measure_curve
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import ExistsError, NotFoundError
+from mercore.stores.formats.source import Source
 from mercore.stores.indexes.cells import STARTS, CellStore, SortedParts
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.part_store.header import model_entries
+from mercore.stores.rows import AnyQueries, open_rows
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option
 
@@ -43,11 +50,15 @@ SORTED = ".sorted"  # added to the path of an index: the store of its sorted par
 
 @dataclass(frozen=True, kw_only=True)
 class CellsTask:
-    """An index of cells that is open and checked; ``vectors`` are the new path of the vectors."""
+    """An index of cells that is open and checked.
+
+    ``vectors`` are the new path of the vectors, and ``queries`` the sample that measures recall.
+    """
 
     plan: CellPlan
     store: str
     vectors: str | None
+    queries: Source | None
     given: Execution
 
     @property
@@ -155,11 +166,13 @@ class CellsTask:
         vectors = self._vectors()
         if vectors is None:
             return model
-        codes = self.plan.codes
-        kernel = kernel_from_spec(codes.spec.kernel, None)
-        opened, threads = OpenCodes(codes, encoder_of(codes)), self.given.thread_count
+        codes, threads = self.plan.codes, self.given.thread_count
+        opened, centres = OpenCodes(codes, encoder_of(codes)), Centres(model)
+        kernel = kernel_from_spec(codes.spec.kernel, None).ranking
+        scorer = ExactScorer(vectors=vectors, kernel=kernel, threads=threads)
+        search = ExactSearch(scorer=scorer, bounds=opened if spec_of(codes).proves else None)
         with threadpool_limits(1), waiting("measuring recall"):
-            return model | measure_curve(opened, vectors, kernel, model, threads=threads)
+            return model | measure_curve(opened, search, centres, self.queries)
 
     def _vectors(self) -> Vectors | None:
         """Return the vectors by which recall is measured; None, and say so, if it cannot be."""
@@ -184,15 +197,31 @@ class CellsTask:
 
 
 def open_cells(
-    codes: CodeStore, store: str, plan: CellPlan, *, vectors: str | None, execution: Execution
+    store: str,
+    plan: CellPlan,
+    *,
+    vectors: str | None,
+    queries: AnyQueries | None,
+    execution: Execution,
 ) -> CellsTask:
-    """Open an index of cells of codes; refuse a path that is taken."""
+    """Open an index of cells of codes; refuse a path that is taken, and wrong queries."""
+    codes, sample = plan.codes, None
+    if queries is not None:
+        sample = mapped_source(open_rows(queries), map_of(codes))
+        kernel = kernel_from_spec(codes.spec.kernel, None)
+        check_queries(sample, kernel, codes.spec.dims, codes.where)
     for path, kind in ((store, CellStore), (store + SORTED, SortedParts)):
         there = begun(path, kind)
         if there is not None:
             refuse_grown(codes, there)
             there.resumed(plan.spec, plan.layout if kind is CellStore else plan.sorted_layout)
-    return CellsTask(plan=plan, store=store, vectors=vectors, given=execution)
+    return CellsTask(
+        plan=plan,
+        store=store,
+        vectors=vectors,
+        queries=sample,
+        given=execution,
+    )
 
 
 def refuse_grown(codes: CodeStore, index: PartBackedStore) -> None:

@@ -21,6 +21,7 @@ from mercore.stores.codes import open_code_store
 from mercore.stores.errors import ExistsError
 from mercore.stores.indexes import CellStore, OrderStore
 from mercore.stores.location.resolve import location_of
+from mercore.stores.rows import AnyQueries
 from mercore.stores.wording import option
 
 
@@ -32,6 +33,7 @@ class IndexOptions(VerbOptions):
     orders: int | None = None
     cells: int | None = None
     vectors: str | None = None
+    queries: AnyQueries | None = None
     random_state: int = 0
     part_rows: int | None = None
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009 - it is frozen
@@ -151,8 +153,15 @@ def open_index(codes: str, store: str, options: IndexOptions) -> OrdersTask | Ce
         refuse_unused(
             f"{codes} has no binary codes", epsilon=options.epsilon, orders=options.orders
         )
-        return open_cells(opened, store, plan, vectors=options.vectors, execution=options.execution)
-    refuse_unused(f"{codes} has binary codes", cells=options.cells, vectors=options.vectors)
+        return open_cells(
+            store,
+            plan,
+            vectors=options.vectors,
+            queries=options.queries,
+            execution=options.execution,
+        )
+    unused = {"cells": options.cells, "vectors": options.vectors, "queries": options.queries}
+    refuse_unused(f"{codes} has binary codes", **unused)
     orders_plan = plan_orders(
         opened,
         order_count(opened.rows, options.epsilon, options.orders),

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -52,6 +53,7 @@ from mercore.pipeline.encoders.residual.books import (
     learning_bytes,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
+from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
@@ -67,6 +69,7 @@ PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
 QUANTIZERS = ("pq", "rq", "prq")
 MAX_GROUP = 16  # codebooks of a residual quantiser: tables of their products take 32 MB
+FEW = 8  # queries whose tables are made one by one, which is then faster
 MIN_COMPONENTS = 64  # components, at least, of codes whose size is chosen
 SUBQUANTIZERS = declare_option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
@@ -501,9 +504,8 @@ class Pq(BoundEncoder):
         """Yield a scanner for each query, given as its point."""
         from mercore.pipeline.scanners.pq import PqScanner
 
-        tables = np.ascontiguousarray(np.moveaxis(self.tables_of(points), 2, 0))
-        for table in tables:
-            yield PqScanner(table[:, :, None])
+        for point in self._points(points):
+            yield PqScanner(self._table(point))
 
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "PqBoundScanner":
         """Return the scanner of queries that bounds their scores."""
@@ -512,30 +514,49 @@ class Pq(BoundEncoder):
         return self.proof.scanner(points, self._similarity(points), beta=beta)
 
     def tables(self, queries: NDArray[Any]) -> Float32:
-        """Return the tables of raw queries: see ``tables_of``."""
-        return self.tables_of(self.embed(queries, label="query"))
-
-    def tables_of(self, coordinates: Float32) -> Float32:
         """Return the term of each centroid in a query's score, float32[D, 256, nq].
 
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
         space (Eq. 6). Of raw rows it is −‖x̃ − q(ỹ)‖².
         """
-        points = coordinates.astype(np.float64).reshape(len(coordinates), self.groups, -1)
+        points = self._points(self.embed(queries, label="query"))
+        if len(points) < FEW:
+            return np.concatenate([self._table(point) for point in points], axis=2)
         books, size = self.codebooks.astype(np.float64), len(self.codebooks) // self.groups
-        columns = np.repeat(points.T, size, axis=1)[:, :, None]  # [E / D, D, 1, nq]
-        tables = books[:, :, :1] * columns[0]
-        for number in range(1, len(columns)):  # one order of addition: the batch does not matter
-            tables += books[:, :, number, None] * columns[number]
+        inner = Cosine().exact  # one order of addition, so that the batch does not matter
+        columns = [np.ascontiguousarray(points[:, group].T) for group in range(self.groups)]
+        sums = np.stack([inner(book, columns[j // size]) for j, book in enumerate(books)])
+        return self._of_sums(sums, points)
+
+    def _points(self, coordinates: Float32) -> Float64:
+        """Return the coordinates of queries by group, float64[nq, groups, E / groups]."""
+        return coordinates.astype(np.float64).reshape(len(coordinates), self.groups, -1)
+
+    def _table(self, point: Float64) -> Float32:
+        """Return the table of one query, float32[D, 256, 1]: that of ``tables`` to the bit."""
+        columns = np.repeat(point.T, len(self.codebooks) // self.groups, axis=1)[:, :, None]
+        sums = self._by_coordinate[0] * columns[0]
+        for book, column in zip(self._by_coordinate[1:], columns[1:], strict=True):
+            sums += book * column
+        return self._of_sums(sums[:, :, None], point[None])
+
+    @cached_property
+    def _by_coordinate(self) -> Float64:
+        """The codebooks by coordinate, float64[s, D, 256]."""
+        return np.ascontiguousarray(np.moveaxis(self.codebooks, 2, 0), np.float64)
+
+    def _of_sums(self, sums: Float64, points: Float64) -> Float32:
+        """Return tables of inner products [D, 256, nq], which are overwritten."""
         if self.metric == "distance":
+            size = len(self.codebooks) // self.groups
             squares = np.square(points).sum(axis=2).T / size
-            tables -= self._norms[:, :, None] / 2
-            tables -= np.repeat(squares, size, axis=0)[:, None] / 2
+            sums -= self._norms[:, :, None] / 2
+            sums -= np.repeat(squares, size, axis=0)[:, None] / 2
             if self.raw:
-                tables *= 2
+                sums *= 2
             else:
-                tables[0] += 1
-        return np.asarray(tables, np.float32)
+                sums[0] += 1
+        return sums.astype(np.float32)
 
 
 def prepared_rows(kernel: Kernel) -> Embed:

@@ -7,15 +7,12 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.cells.centres import Centres
 from mercore.pipeline.cells.plan import coordinate_spec
-from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.encoder import CoordinateEncoder, Model, draw_rows, read_rows
-from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.errors import InputError
+from mercore.stores.formats.source import Source
 from mercore.stores.part_store.row_lookup import read_ranges
-from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
 HELD_BACK, NEIGHBOURS = 512, 100  # rows that are queries, and their neighbours
@@ -33,9 +30,9 @@ class Probing(NamedTuple):
 
 
 class RecallCurve(NamedTuple):
-    """Where rows of a store have their true neighbours, int32[m, K] each, the nearest first.
+    """Where queries have their true neighbours, int32[m, K] each, the nearest first.
 
-    ``cell_ranks`` is the number of cells nearer to the row than that of the neighbour.
+    ``cell_ranks`` is the number of cells nearer to the query than that of the neighbour.
     ``code_ranks`` is the number of rows whose codes score better than the neighbour's.
     """
 
@@ -68,8 +65,8 @@ class RecallCurve(NamedTuple):
         place = enough.index(True) if any(enough) else int(np.argmax(reached))
         if reached[place] < recall:
             raise InputError(
-                f"codes do not reach a recall of {recall:g}: of the true neighbours of sampled "
-                f"rows {reached[place]:.3f} are among the {wanted[place]} best codes. Fix: "
+                f"codes do not reach a recall of {recall:g}: of the true neighbours of the "
+                f"sample {reached[place]:.3f} are among the {wanted[place]} best codes. Fix: "
                 f"{setting(recall=np.floor(100 * reached[place]) / 100)}, a greater "
                 f"{option('rerank')}, or codes of more bytes."
             )
@@ -89,44 +86,50 @@ def curve_of(model: Model) -> RecallCurve | None:
 
 
 def measure_curve(
-    codes: OpenCodes, vectors: Vectors, kernel: Kernel, model: Model, *, threads: int
+    codes: OpenCodes,
+    search: ExactSearch,
+    centres: Centres,
+    queries: Source | None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the model arrays of a curve: ranks of the true neighbours of sampled rows.
-
-    A row is left out of its own neighbours.
+    """Return the model arrays of a curve: ranks of the true neighbours of queries.
 
     Parameters
     ----------
-    model : with the centres of cells
+    search : finds the true neighbours
+    queries : a sample of queries, of which the first are taken; None for sampled rows, each of
+        which is left out of its own neighbours
     """
-    store, count = codes.store, min(HELD_BACK, vectors.rows)
-    rng = np.random.default_rng(store.rows)
-    drawn = draw_rows(rng, vectors.rows, count)
-    queries, k = read_rows(vectors, drawn), min(NEIGHBOURS, vectors.rows - 1)
-    scorer = ExactScorer(vectors=vectors, kernel=kernel.ranking, threads=threads)
-    bounds = codes if spec_of(store).proves else None
-    search = ExactSearch(scorer=scorer, bounds=bounds)
-    near = _others(search.prove(queries, k + 1).ids, drawn)
-    width = min(vectors.rows - 1, LISTED)
-    listed = _others(scan_codes(codes, queries, width + 1, threads=threads).ids, drawn)
+    store, vectors = codes.store, search.scorer.vectors
+    rows = vectors.rows
+    drawn = draw_rows(np.random.default_rng(rows), rows, min(HELD_BACK, rows))
+    own, asked = int(queries is None), read_rows(vectors, drawn)
+    if queries is not None:
+        asked = queries.read(0, min(HELD_BACK, queries.shape[0]))
+        drawn = np.full(len(asked), -1)
+    width = min(rows, NEIGHBOURS + own)
+    near = _others(search.prove(asked, width).ids, drawn)
+    width, threads = min(rows, LISTED + own), search.scorer.threads
+    listed = _others(scan_codes(codes, asked, width, threads=threads).ids, drawn)
     embed = cast(CoordinateEncoder, codes.encoder).embed
-    centres = Centres(model)
-    rows, place = np.unique(near, return_inverse=True)
+    found, place = np.unique(near, return_inverse=True)
     spec = coordinate_spec(store)
-    ranges = [(row, row + 1) for row in rows.tolist()]
+    ranges = [(row, row + 1) for row in found.tolist()]
     columns = {
         name: read_ranges(store.store, store.receipts, name, ranges) for name in spec.scanned_names
     }
     cells = centres.assign(spec.decode(store.model, columns))[place].reshape(near.shape)
-    cell_ranks = centres.rank(embed(queries, label="query"), cells)
+    cell_ranks = centres.rank(embed(asked, label="query"), cells)
     code_ranks = np.stack([_places(*each) for each in zip(near, listed, strict=True)])
     return dict(zip(CURVE, (cell_ranks, code_ranks), strict=True))
 
 
 def _others(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return lists without the row that each belongs to, or without the last of their rows."""
+    """Return lists without the row that each belongs to, or without the last of their rows.
+
+    A list of row −1 stays.
+    """
     other = ids != rows[:, None]
-    other[other.all(axis=1), -1] = False
+    other[other.all(axis=1) & (rows >= 0), -1] = False
     return np.reshape(ids[other], (len(ids), -1))
 
 
