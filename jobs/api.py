@@ -328,8 +328,8 @@ def index(
     Examples
     --------
     >>> import mercore
-    >>> report = mercore.encode("base.zarr", "codes.zarr", kernel="chi2", encoder="kpca-pq")
-    >>> mercore.index("codes.zarr", "cells.zarr", cells=8)["cells"]
+    >>> report = mercore.encode("base.zarr", "points.zarr", kernel="chi2", encoder="map-pq")
+    >>> mercore.index("points.zarr", "cells.zarr", cells=8)["cells"]
     8
     """
     from mercore.jobs.verbs.index import IndexOptions, open_index
@@ -363,7 +363,7 @@ def delete(
     ``ids`` are a range such as 0:1000, or a file of ids or of a mask: a .npy, or
     FILE.parquet::COLUMN.
 
-    No row is copied, and codes, bounds and sorted orders that were made before stay as they are: a
+    No row is copied, and codes, bounds and indexes that were made before stay as they are: a
     search leaves the deleted rows out. The bytes of the rows stay on disk until compact writes a
     store without them.
 

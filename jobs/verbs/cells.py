@@ -14,7 +14,14 @@ from mercore.jobs.options import Report
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import cell_store_bytes, check_disk
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
+from mercore.jobs.resources.limits import (
+    check_budget,
+    exact_bytes,
+    fits,
+    search_bytes,
+    taken_at,
+    workers_within,
+)
 from mercore.jobs.verbs.info import describe_cells
 from mercore.jobs.verbs.inputs import exclusive
 from mercore.jobs.verbs.resuming import begun, restored
@@ -25,8 +32,8 @@ from mercore.pipeline.cells.plan import CellPlan
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
-from mercore.pipeline.search.batch_search import check_queries
-from mercore.pipeline.search.choices.probes import measure_curve
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
+from mercore.pipeline.search.choices.probes import HELD_BACK, LISTED, NEIGHBOURS, measure_curve
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -45,6 +52,7 @@ from mercore.stores.wording import option
 if TYPE_CHECKING:
     from mercore.jobs.cluster.workers import Workers
 
+WINDOW = 4  # parts whose bounds the search that measures recall compares at a time
 SORTED = ".sorted"  # added to the path of an index: the store of its sorted parts
 
 
@@ -52,12 +60,12 @@ SORTED = ".sorted"  # added to the path of an index: the store of its sorted par
 class CellsTask:
     """An index of cells that is open and checked.
 
-    ``vectors`` are the new path of the vectors, and ``queries`` the sample that measures recall.
+    ``vectors`` measure recall, None if it is not measured, by the sample ``queries``.
     """
 
     plan: CellPlan
     store: str
-    vectors: str | None
+    vectors: Vectors | None
     queries: Source | None
     given: Execution
 
@@ -76,8 +84,26 @@ class CellsTask:
 
     @property
     def _shared(self) -> int:
-        """Bytes that this process takes: to learn the centres, or to hold them."""
-        return self.plan.learning_bytes
+        """Bytes that this process takes: to learn the centres, or to measure recall."""
+        return max(self.plan.learning_bytes, self.measuring_bytes)
+
+    @property
+    def measuring_bytes(self) -> int:
+        """Bytes that measuring recall takes: an exact search, and one of the codes."""
+        if self.vectors is None:
+            return 0
+        codes, settings = self.plan.codes, self._settings
+        bounds = codes if spec_of(codes).proves else None
+        exact = exact_bytes(bounds, self.vectors, settings, queries=HELD_BACK)
+        listed = replace(settings, k=min(codes.rows, LISTED + 1))
+        return max(exact, search_bytes(codes, listed, queries=HELD_BACK))
+
+    @property
+    def _settings(self) -> SearchSettings:
+        """The settings of the exact search that measures recall."""
+        k = min(self.plan.codes.rows, NEIGHBOURS + 1)
+        threads = self.given.thread_count
+        return SearchSettings(k=k, batch=HELD_BACK, threads=threads, window=WINDOW)
 
     def worker_bytes(self, parts: int) -> int:
         """Return the bytes that a worker takes that sorts ``parts`` parts of the index at once."""
@@ -163,31 +189,19 @@ class CellsTask:
         """Return the model: that of the sorted parts, where cells start, and the measured ranks."""
         counts = count_cells(parts, self.plan.spec.cells)
         model = {**parts.model, STARTS: np.append(0, np.cumsum(counts))}
-        vectors = self._vectors()
-        if vectors is None:
+        if self.vectors is None:
             return model
-        codes, threads = self.plan.codes, self.given.thread_count
+        codes, settings = self.plan.codes, self._settings
         opened, centres = OpenCodes(codes, encoder_of(codes)), Centres(model)
-        kernel = kernel_from_spec(codes.spec.kernel, None).ranking
-        scorer = ExactScorer(vectors=vectors, kernel=kernel, threads=threads)
+        scorer = ExactScorer(
+            vectors=self.vectors,
+            kernel=kernel_from_spec(codes.spec.kernel, None).ranking,
+            threads=settings.threads,
+            window=settings.window,
+        )
         search = ExactSearch(scorer=scorer, bounds=opened if spec_of(codes).proves else None)
         with threadpool_limits(1), waiting("measuring recall"):
             return model | measure_curve(opened, search, centres, self.queries)
-
-    def _vectors(self) -> Vectors | None:
-        """Return the vectors by which recall is measured; None, and say so, if it cannot be."""
-        codes, why = self.plan.codes, ""
-        if is_custom(codes.spec.kernel):
-            why = "the kernel is a custom one"
-        else:
-            try:
-                return open_source_vectors(codes, self.vectors)
-            except NotFoundError as error:
-                if self.vectors is not None:
-                    raise
-                why = error.message
-        echo(f"recall is not measured, so {option('probes')} has no default: {why}", err=True)
-        return None
 
     @property
     def _source(self) -> str:
@@ -218,10 +232,25 @@ def open_cells(
     return CellsTask(
         plan=plan,
         store=store,
-        vectors=vectors,
+        vectors=_open_vectors(codes, vectors),
         queries=sample,
         given=execution,
     )
+
+
+def _open_vectors(codes: CodeStore, moved: str | None) -> Vectors | None:
+    """Return the vectors by which recall is measured; None, and say so, if it cannot be."""
+    if is_custom(codes.spec.kernel):
+        why = "the kernel is a custom one"
+    else:
+        try:
+            return open_source_vectors(codes, moved)
+        except NotFoundError as error:
+            if moved is not None:
+                raise
+            why = error.message
+    echo(f"recall is not measured, so {option('probes')} has no default: {why}", err=True)
+    return None
 
 
 def refuse_grown(codes: CodeStore, index: PartBackedStore) -> None:

@@ -59,8 +59,11 @@ class CellPlan:
 
     @property
     def learning_bytes(self) -> int:
-        """Bytes that learning the centres takes, and holding them: points are held three times."""
-        points = 12 * (self.sample + self.spec.cells)
+        """Bytes that learning the centres takes, and holding them.
+
+        The points are held once; those of a few groups at a time are copied.
+        """
+        points = 5 * (self.sample + 3 * self.spec.cells)
         model = sum(values.nbytes for values in self.codes.model.values())
         return 2 * model + self.width * points + self.sample * row_bytes(self.columns)
 

@@ -138,6 +138,31 @@ def billion(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None
 
 
 @main.command()
+@click.option(
+    "--set",
+    "sets",
+    type=(str, str, str, str, str, int),
+    multiple=True,
+    required=True,
+    metavar="NAME BASE QUERIES KERNEL ENCODER SAMPLE",
+    help="A set; SAMPLE of its queries measure recall, with 0 rows of the store.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A folder that keeps stores and figures: a run that was stopped goes on.",
+)
+@report_options
+def cells(*, keep: Path | None, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
+    """An index of cells: recall asked for and found, and time beside a scan and faiss."""
+    from tests.benchmarks.cells import REPORT
+    from tests.benchmarks.cells import Setup as CellsSetup
+
+    with nullcontext(keep) if keep else TemporaryDirectory() as folder:
+        produce(REPORT, CellsSetup(folder=Path(folder), **options), only, path)
+
+
+@main.command()
 @click.argument("base")
 @click.argument("queries")
 @_number("--rows", 10_000_000, "Jittered rows that are scanned.")

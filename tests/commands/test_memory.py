@@ -167,6 +167,22 @@ def test_sorted_orders_stay_within_what_they_plan(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_cells_stay_within_what_they_plan(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", histograms(400_000, 32, seed=7))
+    np.save(tmp_path / "queries.npy", histograms(256, 32, seed=8))
+    vectors, codes, cells = (tmp_path / name for name in ("vectors", "codes", "cells"))
+    peak(f"ingest {tmp_path}/rows.npy {vectors}")
+    peak(f"encode {vectors} {codes} --kernel chi2 --encoder map-pq --subquantizers 64")
+    reranked = ("-k", 10, "--probes", 200, "--rerank", 100, "--threads", 2)
+    for words in (
+        (f"index {codes} {cells} --workers 2",),
+        (f"search {cells} {tmp_path}/queries.npy --out {tmp_path}/hits.npz", *reranked),
+    ):
+        allowed = planned(*words)
+        assert peak(*words, "--memory", allowed) < allowed, words
+
+
+@pytest.mark.slow
 def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(5000, 256, seed=7))
     peak(f"ingest {tmp_path}/rows.npy {tmp_path}/vectors")
