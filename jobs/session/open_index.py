@@ -1,7 +1,7 @@
 """Open indexes of cells: the cells that searches have read stay in memory."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 
 from mercore.jobs.api import row_choice
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -55,7 +55,8 @@ class OpenIndex(OpenStore):
         self._moved, self._half = vectors, execution.memory // 2
         self._settings = SearchSettings(k=1, threads=execution.thread_count, custom=custom)
         self._map = map_of(cells)
-        self._index = OpenCells(cells, encoder_of(cells, custom), 1, None, CellCache(self._half))
+        self._index = OpenCells.of(cells, encoder_of(cells, custom), 1, self._half)
+        self._probing = lru_cache(partial(choose_probing, cells))
         self._deleted = cells.deleted(vectors)
 
     def search(
@@ -91,7 +92,7 @@ class OpenIndex(OpenStore):
             self._settings, k=min(DEFAULT_K, rows) if k is None else k, rerank=rerank
         )
         settings.check(rows)
-        probing = choose_probing(cells, settings, probes, recall)
+        probing = self._probing(settings, probes, recall)
         settings = replace(settings, rerank=probing.rerank and min(rows, probing.rerank))
         with naming_extras():
             asked = mapped_source(open_rows(queries), self._map)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,21 +53,22 @@ class CellCache:
 
 @dataclass(frozen=True)
 class OpenCells:
-    """An open index of cells, the encoder of queries, and the number of cells to probe.
+    """An open index of cells, its centres, the encoder of queries, and the cells to probe.
 
     ``selection`` says which rows take part, None for all; rows are then counted among them.
     """
 
     store: CellStore
     encoder: Encoder
+    centres: Centres
     probes: int
     selection: Selection | None = None
     cache: CellCache = field(default_factory=lambda: CellCache(0))
 
-    @cached_property
-    def centres(self) -> Centres:
-        """The centres of the cells."""
-        return Centres(self.store.model)
+    @classmethod
+    def of(cls, store: CellStore, encoder: Encoder, probes: int, cache_bytes: int = 0) -> Self:
+        """Return an open index whose cells stay in memory while there is space in the cache."""
+        return cls(store, encoder, Centres(store.model), probes, None, CellCache(cache_bytes))
 
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows as a scan returns them; −1 stays −1."""

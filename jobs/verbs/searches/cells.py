@@ -13,7 +13,7 @@ from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import cell_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.searches.task import SearchOptions, SearchTask, open_source_vectors
-from mercore.pipeline.cells.probe import CellCache, OpenCells
+from mercore.pipeline.cells.probe import OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
@@ -75,8 +75,9 @@ class CellTask(SearchTask):
     def open_cells(self) -> OpenCells:
         """Return the index with the encoder of queries."""
         encoder = encoder_of(self.cells, self.settings.custom)
-        cache = CellCache(self.settings.cache_bytes or CACHE_BYTES)
-        return OpenCells(self.cells, encoder, self.probing.probes, self.selection, cache)
+        size = self.settings.cache_bytes or CACHE_BYTES
+        opened = OpenCells.of(self.cells, encoder, self.probing.probes, size)
+        return replace(opened, selection=self.selection)
 
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""

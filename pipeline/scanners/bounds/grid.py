@@ -278,6 +278,7 @@ class PqBoundScanner:
         tests = self._queries.tests(reach)
         with np.errstate(over="ignore", invalid="ignore"):
             whole = np.floor(self._greatest(tests) / self._step**2 * SAFE)
+            whole[np.isnan(whole)] = np.inf  # nothing is known of the query: all rows may reach
             own = self._squares - np.clip(whole, 0, 2.0**31)
         limits = np.full((256, self._points.start.size), LIMITS.max, np.int32)
         limits[:, : self.nq] = np.where(whole < 0, LIMITS.max, np.maximum(own, LIMITS.min))

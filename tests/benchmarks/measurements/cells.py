@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs import api
-from mercore.pipeline.cells.probe import CellCache, OpenCells
+from mercore.pipeline.cells.probe import OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.encoder import CoordinateEncoder
 from mercore.pipeline.search.scan import OpenCodes, read_parts, scan_codes
@@ -118,7 +118,7 @@ def timed(made: Indexed, folder: Path, probes: Sequence[int]) -> list[Row]:
         pass
     rows, queries, truth = [], made.queries, made.truth[:, :10]
     for count in probes:
-        opened = OpenCells(cells, encoder, count, None, CellCache(IN_MEMORY))
+        opened = OpenCells.of(cells, encoder, count, IN_MEMORY)
         ours = opened.scan(queries, LISTED, threads=1)
         inverted.nprobe = count
         theirs = inverted.search(embed(queries, label="query"), LISTED)[1]

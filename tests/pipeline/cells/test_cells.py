@@ -156,7 +156,7 @@ def test_all_cells_give_the_answer_of_all_codes(codes: CodeStore, cells: CellSto
     for selection in (None, RangeSelection(100, 700), bits_of(0.3)):
         chosen = codes if selection is None else SelectedCodes(codes, selection)
         flat = scan_codes(OpenCodes(chosen, encoder), queries, 9, threads=1)
-        opened = OpenCells(cells, encoder_of(cells), CELLS, selection)
+        opened = replace(OpenCells.of(cells, encoder_of(cells), CELLS), selection=selection)
         found = opened.scan(queries, 9, threads=2)
         assert np.array_equal(found.top_k.scores, flat.scores)
         assert np.array_equal(found.top_k.ids, flat.ids)
@@ -176,7 +176,7 @@ def test_probes_scan_the_rows_of_the_nearest_cells(codes: CodeStore, cells: Cell
     points: NDArray[np.float32] = encoder.embed(queries, label="query")  # type: ignore[attr-defined]
     of_row = assigned(cells.model, points_of(codes))
     near = Centres(cells.model).nearest(points, 3)
-    found = OpenCells(cells, encoder_of(cells), 3).scan(queries, 20, threads=1)
+    found = OpenCells.of(cells, encoder_of(cells), 3).scan(queries, 20, threads=1)
     for query in range(QUERIES):
         there = np.isin(of_row[flat.ids[query]], near[query])
         ids, scores = flat.ids[query, there][:20], flat.scores[query, there][:20]
@@ -187,7 +187,7 @@ def test_probes_scan_the_rows_of_the_nearest_cells(codes: CodeStore, cells: Cell
 
 
 def test_answers_depend_on_no_thread_batch_or_cache(cells: CellStore) -> None:
-    queries, opened = rows_of(7, 70), OpenCells(cells, encoder_of(cells), 4)
+    queries, opened = rows_of(7, 70), OpenCells.of(cells, encoder_of(cells), 4)
     expected = opened.scan(queries, 5, threads=1)
     for size in (0, 3_000, 1 << 30):
         cached = replace(opened, cache=CellCache(size))
@@ -201,13 +201,13 @@ def test_answers_depend_on_no_thread_batch_or_cache(cells: CellStore) -> None:
 
 
 def test_holding_all_cells_reads_nothing_again(cells: CellStore) -> None:
-    opened = OpenCells(cells, encoder_of(cells), 4, None, CellCache(1 << 30))
+    opened = OpenCells.of(cells, encoder_of(cells), 4, 1 << 30)
     row = sum(column.row_bytes for column in cells.store.columns.values())
     assert opened.hold_all() == ROWS * row
     before = cells.store.reads.bytes
     opened.scan(rows_of(7, 5), 5, threads=1)
     assert cells.store.reads.bytes == before
-    few = OpenCells(cells, encoder_of(cells), 4, None, CellCache(10 * row))
+    few = OpenCells.of(cells, encoder_of(cells), 4, 10 * row)
     assert few.hold_all() <= 10 * row
 
 
@@ -288,7 +288,7 @@ def test_a_wrong_byte_gives_no_answer(codes: CodeStore, cells: CellStore, tmp_pa
         file = Path(cells.where) / cells.store.columns[name].chunk_key(1)
         whole = file.read_bytes()
         file.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
-        opened = OpenCells(CellStore.open(cells.where), encoder_of(cells), CELLS)
+        opened = OpenCells.of(CellStore.open(cells.where), encoder_of(cells), CELLS)
         with pytest.raises(IntegrityError, match=f"part 1: column {name}"):
             opened.scan(rows_of(7, 1), 5, threads=1)
         file.write_bytes(whole)
