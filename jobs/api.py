@@ -14,6 +14,7 @@ from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
 from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
 from mercore.jobs.face.parameters import (
     Among,
+    AskedLabels,
     Batch,
     CheckAll,
     ChosenTransform,
@@ -35,6 +36,7 @@ from mercore.jobs.face.parameters import (
     Map,
     NeededKernel,
     NewVectors,
+    Other,
     OutFormat,
     Page,
     Processes,
@@ -43,6 +45,7 @@ from mercore.jobs.face.parameters import (
     RangeFormat,
     Ranks,
     Rows,
+    Same,
     Scheduler,
     SearchMemory,
     Size,
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     from mercore.jobs.verbs.encode import BoundChoice
     from mercore.jobs.verbs.inputs import KernelOptions
     from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
+    from mercore.jobs.verbs.rows.labels import LabelChoice
     from mercore.stores.results.hits import Hits as FoundHits
     from mercore.stores.results.range_hits import RangeHits
 else:  # types whose modules take long to load
@@ -437,6 +441,9 @@ def search(
     neighbours: Annotated[int | None, Param(metavar="B")] = None,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
+    query_labels: AskedLabels = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -505,6 +512,7 @@ def search(
         check_all=check_all,
         neighbours=neighbours,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, query_labels),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -539,6 +547,9 @@ def pairs(
     groups: Annotated[StrPath | None, Param(type=WRITTEN, metavar="FILE")] = None,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
+    query_labels: AskedLabels = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -592,6 +603,7 @@ def pairs(
         within=within,
         exact=True,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, query_labels, itself=others is None),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -625,6 +637,8 @@ def graph(
     distances: bool = False,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -678,6 +692,7 @@ def graph(
         rerank=rerank,
         exact=rerank is None,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, itself=True),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -1263,6 +1278,24 @@ def row_choice(among: "StrPath | RowSet | None", without: "StrPath | RowSet | No
     from mercore.jobs.verbs.rows.choice import RowChoice
 
     return RowChoice(among=plain_path(among), without=plain_path(without))
+
+
+def label_choice(
+    same: "LabelRows | None",
+    other: "LabelRows | None",
+    query_labels: "LabelRows | None" = None,
+    *,
+    itself: bool = False,
+) -> "LabelChoice":
+    """Return the labels that keywords name; ``itself``: the rows of the store are the queries."""
+    from mercore.jobs.verbs.rows.labels import LabelChoice
+
+    return LabelChoice(
+        same=plain_path(same),
+        other=plain_path(other),
+        query_labels=plain_path(query_labels),
+        itself=itself,
+    )
 
 
 def _encoder(

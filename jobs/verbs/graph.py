@@ -125,11 +125,12 @@ class GraphTask(ExactTask):
     def max_pairs(self) -> int:
         """The number of pairs that rows may keep if they ask in turn; 0 if each asks all others.
 
-        That is so for few rows, on other processes, for scores that depend on which row asks, and
-        where memory is short.
+        That is so for few rows, on other processes, with labels, for scores that depend on which
+        row asks, and where memory is short.
         """
         vectors, k = self.vectors, self.settings.k
-        if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or self.execution.remote:
+        others = self.execution.remote or self.settings.labels is not None
+        if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or others:
             return 0
         limit = self.execution.memory or psutil.virtual_memory().total // 2
         room = limit - INTERPRETER_BYTES - self.needed - turn_bytes(vectors, k)
@@ -230,16 +231,16 @@ def _others(found: Hits, vectors: Vectors, *, far: bool) -> RangeHits:
 
     With ``far``, scores K become distances in feature space.
     """
-    rows, width = found.ids.shape
-    own = vectors.ids_of(np.arange(rows))
+    own = vectors.ids_of(np.arange(len(found)))
     itself = found.ids == own[:, None]
     itself[~itself.any(axis=1), -1] = True  # enough others come before it
     assert found.scores is not None
-    scores = found.scores[~itself].astype(np.float64, copy=False)
+    others = ~itself & (found.ids >= 0)
+    scores = found.scores[others].astype(np.float64, copy=False)
     counts = np.zeros(vectors.id_count, np.int64)
-    counts[own] = width - 1
+    counts[own] = others.sum(axis=1)
     shown = np.sqrt(np.maximum(0.0, 2 - 2 * scores)) if far else scores
-    return RangeHits(lims=lims_of(counts), ids=found.ids[~itself], scores=shown)
+    return RangeHits(lims=lims_of(counts), ids=found.ids[others], scores=shown)
 
 
 def open_graph(store: str, options: GraphOptions) -> GraphTask | CodesGraphTask:

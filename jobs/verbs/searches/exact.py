@@ -44,6 +44,7 @@ from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
+from mercore.stores.selection import Groups
 from mercore.stores.vector_views import WatchedVectors
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import command, option, setting
@@ -91,7 +92,8 @@ class ExactTask(SearchTask):
         """The inputs of the answers, which a certificate states."""
         selection = self.vectors.selection
         rows = {"rows": self.vectors.rows, "digest": selection.digest} if selection else None
-        optional = {"selected": rows, "within": self.cut}
+        labels = self.settings.labels.about if self.settings.labels else None
+        optional = {"selected": rows, "labels": labels, "within": self.cut}
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
@@ -106,7 +108,15 @@ class ExactTask(SearchTask):
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
         """Return the answers to a batch of raw queries; ``first`` is the number of its first."""
-        return search.prove(queries, k)
+        groups = self.groups_of(first, len(queries))
+        return (
+            search.prove(queries, k) if groups is None else search.prove_among(queries, k, groups)
+        )
+
+    def groups_of(self, first: int, count: int) -> Groups | None:
+        """Return the queries of each label in a batch with their rows; None: all meet all rows."""
+        labels = self.settings.labels
+        return None if labels is None else labels.groups(first, count)
 
     def enough(self, answers: Any) -> bool:  # noqa: ANN401
         """Return whether the search may end after the answers to a batch."""
@@ -194,13 +204,14 @@ def open_exact(
         vectors = open_source_vectors(codes, options.vectors, exact=options.exact)
     assert vectors is not None
     _check_relaxed(options.relaxed, codes, store)
+    asked = opened.open_queries(queries)
     task = ExactTask(
         store=store,
         codes=codes,
         vectors=vectors,
         kernel=opened.kernel,
-        queries=opened.open_queries(queries),
-        settings=options.settings(opened.rows, opened.custom),
+        queries=asked,
+        settings=opened.settings(options, asked),
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,
@@ -292,8 +303,9 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
 
 def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
     """Return the shares of the rows that were scored, and the queries that needed every row."""
-    share = evaluated / task.vectors.rows
-    every = int((evaluated == task.vectors.rows).sum())
+    labels = task.settings.labels
+    rows = task.vectors.rows if labels is None else np.maximum(labels.counts[: len(evaluated)], 1)
+    share, every = evaluated / rows, int((evaluated == rows).sum())
     if task.codes is not None and every:
         echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
@@ -312,11 +324,13 @@ def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
 
 def write_answers_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
     """Write the certificate beside the hits; return its path."""
-    kth = proved.scores[:, -1]
+    last = np.maximum((proved.ids >= 0).sum(axis=1, keepdims=True) - 1, 0)
+    kth = np.take_along_axis(proved.scores, last, axis=1)[:, 0]  # −inf without a hit
+    finite = np.where(np.isneginf(kth), 0.0, kth)
     arrays = {
         "kth": kth,
         "greatest_unevaluated": proved.greatest,
-        "slack": task.kernel.ranking.slack(task.vectors.dims, kth),
+        "slack": task.kernel.ranking.slack(task.vectors.dims, finite),
         "evaluated": proved.evaluated,
         "ties": proved.ties,
         "rows": np.array(task.vectors.rows),
