@@ -130,7 +130,8 @@ def code_executor(
         return settings.executor
     batches = settings.batches(queries.shape[0])
     before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
-    cache = PartCache(settings.cache_bytes if batches > 1 else 0)
+    passes = batches > 1 or settings.labels is not None
+    cache = PartCache(settings.cache_bytes if passes else 0)
     return ThreadExecutor(
         kernel=kernel_from_spec(store.spec.kernel, settings.custom),
         threads=settings.threads,

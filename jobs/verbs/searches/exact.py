@@ -163,7 +163,7 @@ class ExactTask(SearchTask):
             threads=settings.threads,
             window=settings.window,
         )
-        if size.queries <= size.batch:
+        if size.queries <= size.batch and settings.labels is None:
             size = size._replace(cache_bytes=0)  # one pass reads each part once
         bounds = (
             OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(size.cache_bytes))
@@ -306,7 +306,7 @@ def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
     labels = task.settings.labels
     rows = task.vectors.rows if labels is None else np.maximum(labels.counts[: len(evaluated)], 1)
     share, every = evaluated / rows, int((evaluated == rows).sum())
-    if task.codes is not None and every:
+    if task.codes is not None and every and labels is None:  # few rows of a label are soon scored
         echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
             f"{len(share)} queries: for those every row was scored by the true kernel",
