@@ -100,7 +100,7 @@ class ExactWithinTask(ExactTask, WithinTask):
         began = time.perf_counter()
         out, kept = self.out, self.out if self.certified else None
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            proved = concatenate_ranges(prove(self, RangeAnswers, kept, lease))
+            proved = concatenate_ranges(list(prove(self, RangeAnswers, kept, lease)))
             if lease:
                 lease.check()
             check_count(len(proved.ids), Limit(self.least, self.max_pairs))
