@@ -151,9 +151,8 @@ class GraphTask(ExactTask):
         if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or others:
             return 0
         limit = self.execution.memory or psutil.virtual_memory().total // 2
-        in_memory = self._bytes_in_memory(self.settings)
-        room = limit - INTERPRETER_BYTES - max(self.needed, in_memory) - turn_bytes(vectors, k)
-        pairs = room // PAIR_BYTES
+        needed = self.needed + self._answer_bytes + turn_bytes(vectors, k)
+        pairs = (limit - INTERPRETER_BYTES - needed) // PAIR_BYTES
         enough = pairs >= PAIRS_PER_NEIGHBOUR * k * vectors.rows
         return pairs if enough and self.kernel.ranking.symmetric else 0
 
@@ -165,19 +164,17 @@ class GraphTask(ExactTask):
         at_once = min(rows, settings.threads * settings.batch)
         return ROW_BYTES * rows + exact_bytes(self.codes, self.vectors, settings, queries=at_once)
 
-    def _bytes_in_memory(self, settings: SearchSettings) -> int:
-        """Return the bytes of a batch and of the answers in memory, as where rows ask in turn."""
-        return super().bytes_with(settings)
+    @property
+    def _answer_bytes(self) -> int:
+        """Bytes of answers in memory, as where rows ask in turn, beyond those needed."""
+        return max(0, super().bytes_with(self.settings) - self.needed)
 
     @property
     def optional_bytes(self) -> int:
         """Bytes of the rows that ask in turn, and of the pairs that they mostly keep at most."""
         vectors, k = self.vectors, self.settings.k
         pairs = min(self.max_pairs, PAIRS_PER_NEIGHBOUR * k * vectors.rows)
-        if not pairs:
-            return 0
-        answers = max(0, self._bytes_in_memory(self.settings) - self.needed)
-        return answers + turn_bytes(vectors, k) + PAIR_BYTES * pairs
+        return self._answer_bytes + turn_bytes(vectors, k) + PAIR_BYTES * pairs if pairs else 0
 
     @property
     def met(self) -> float:
@@ -243,8 +240,7 @@ class GraphTask(ExactTask):
         vectors, k, out = self.vectors, self.settings.k, self.out
         same = {each.name: getattr(self, each.name) for each in fields(ExactTask)}
         same |= {"vectors": VectorCache(vectors, vectors.rows * vectors.dims * 8)}
-        answers = max(0, self._bytes_in_memory(self.settings) - self.needed)
-        cache = max(0, self.settings.cache_bytes - answers)
+        cache = max(0, self.settings.cache_bytes - self._answer_bytes)
         same |= {"settings": replace(self.settings, cache_bytes=cache)}
         with threadpool_limits(1), ExactTask(**same).searching() as search:
             scorer = search.scorer
