@@ -414,6 +414,8 @@ def compact(
     examples=(
         "mercore search codes.zarr query.bvecs --rerank 1000 --out hits.npz",
         "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
+        "mercore search codes.zarr query.bvecs -k 10 --rerank 100 \\\n"
+        "    --same labels.npy --query-labels query_labels.npy",
     ),
     compiles=True,
     printer="print_search",
@@ -577,6 +579,7 @@ def pairs(
     within : Find pairs with a score of at least T, or a distance of at most T. top:0.001% takes the
         T that 0.001 % of all pairs reach.
     none : Ask whether there is no such pair: stop at the first ones, and exit with 1.
+    query_labels : Labels of ``others``, one whole number per row, for ``same`` or ``other``.
     groups : Write the group of each row, and which row of each to keep, to a .parquet or .npz file:
         rows that pairs connect are one group, and its lowest id is kept.
     vectors : The new path of the encoded vectors, if they were moved.

@@ -313,7 +313,10 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         ({**both, "other": labels}, "same and other leave no row: found both"),
         ({"same": labels}, "query_labels is missing"),
         ({"query_labels": asked}, "query_labels has no use here: it goes with same or other"),
-        ({**both, "processes": 2}, "found processes or scheduler. Fix: leave it out"),
+        (
+            {**both, "processes": 2},
+            "by labels run on threads of this process. Fix: leave processes out",
+        ),
         ({**both, "same": labels[1:]}, "same has 699 labels: expected 700, one per id of"),
         ({**both, "query_labels": asked[1:]}, "query_labels has 7 labels: expected 8, one per row"),
         ({**both, "same": labels * 0.5}, r"same: float64\[700\], expected labels"),

@@ -96,7 +96,8 @@ class LabelChoice:
         if given is None:
             return None
         by_id = _labels_of(given, name, store.id_count, f"id of {store.where}")
-        rows = by_id[store.ids_of(np.arange(store.rows))]
+        every = store.rows == store.id_count  # then nothing is copied
+        rows = by_id if every else by_id[store.ids_of(np.arange(store.rows))]
         asked = None
         if self.query_labels is not None:
             count = queries.shape[0]

@@ -78,10 +78,11 @@ class SearchOptions(VerbOptions):
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
         self.labels.check()
-        if self.labels.given and self.execution.remote:
-            raise InputError(
-                f"{option('same')} and {option('other')} search on threads of this process: found "
-                f"{option('processes')} or {option('scheduler')}. Fix: leave it out."
+        if self.labels.given:
+            refuse_unused(
+                "searches by labels run on threads of this process",
+                processes=self.execution.processes,
+                scheduler=self.execution.scheduler,
             )
         self.check_out()
 
