@@ -74,7 +74,7 @@ from mercore.stores.wording import option, setting
 Ids = NDArray[np.int64]
 Others = tuple[Ids, Ids, Float64]  # the number of neighbours of each row, their ids and scores
 Batches = Callable[[], Iterator[ExactAnswers]]
-ROW_BYTES = 128  # of the figures of a row, where answers are not in memory
+ROW_BYTES, ID_BYTES = 104, 24  # of figures and of lists' ends, where answers are not in memory
 DEFAULT_K, DEFAULT_BATCH = 10, 1 << 11
 LEAST_ROWS = 1 << 16  # of fewer, all rows are soon asked
 PAIRS_PER_NEIGHBOUR = 6  # that rows keep in turn, at most in most stores
@@ -162,7 +162,8 @@ class GraphTask(ExactTask):
             return super().bytes_with(settings)
         rows = self.queries.shape[0]
         at_once = min(rows, settings.threads * settings.batch)
-        return ROW_BYTES * rows + exact_bytes(self.codes, self.vectors, settings, queries=at_once)
+        ends = ROW_BYTES * rows + ID_BYTES * self.vectors.id_count
+        return ends + exact_bytes(self.codes, self.vectors, settings, queries=at_once)
 
     @property
     def _answer_bytes(self) -> int:
