@@ -14,6 +14,7 @@ from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
 from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
 from mercore.jobs.face.parameters import (
     Among,
+    AskedLabels,
     Batch,
     CheckAll,
     ChosenTransform,
@@ -35,6 +36,7 @@ from mercore.jobs.face.parameters import (
     Map,
     NeededKernel,
     NewVectors,
+    Other,
     OutFormat,
     Page,
     Processes,
@@ -43,6 +45,7 @@ from mercore.jobs.face.parameters import (
     RangeFormat,
     Ranks,
     Rows,
+    Same,
     Scheduler,
     SearchMemory,
     Size,
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     from mercore.jobs.verbs.encode import BoundChoice
     from mercore.jobs.verbs.inputs import KernelOptions
     from mercore.jobs.verbs.rows.choice import RowChoice, RowSet
+    from mercore.jobs.verbs.rows.labels import LabelChoice
     from mercore.stores.results.hits import Hits as FoundHits
     from mercore.stores.results.range_hits import RangeHits
 else:  # types whose modules take long to load
@@ -426,6 +430,8 @@ def compact(
     examples=(
         "mercore search codes.zarr query.bvecs --rerank 1000 --out hits.npz",
         "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
+        "mercore search codes.zarr query.bvecs -k 10 --rerank 100 \\\n"
+        "    --same labels.npy --query-labels query_labels.npy",
     ),
     compiles=True,
     printer="print_search",
@@ -455,6 +461,9 @@ def search(
     neighbours: Annotated[int | None, Param(metavar="B")] = None,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
+    query_labels: AskedLabels = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -529,6 +538,7 @@ def search(
         recall=recall,
         neighbours=neighbours,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, query_labels),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -563,6 +573,9 @@ def pairs(
     groups: Annotated[StrPath | None, Param(type=WRITTEN, metavar="FILE")] = None,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
+    query_labels: AskedLabels = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -590,6 +603,7 @@ def pairs(
     within : Find pairs with a score of at least T, or a distance of at most T. top:0.001% takes the
         T that 0.001 % of all pairs reach.
     none : Ask whether there is no such pair: stop at the first ones, and exit with 1.
+    query_labels : Labels of ``others``, one whole number per row, for ``same`` or ``other``.
     groups : Write the group of each row, and which row of each to keep, to a .parquet or .npz file:
         rows that pairs connect are one group, and its lowest id is kept.
     vectors : The new path of the encoded vectors, if they were moved.
@@ -616,6 +630,7 @@ def pairs(
         within=within,
         exact=True,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, query_labels, itself=others is None),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -649,6 +664,8 @@ def graph(
     distances: bool = False,
     among: Among = None,
     without: Without = None,
+    same: Same = None,
+    other: Other = None,
     vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
@@ -702,6 +719,7 @@ def graph(
         rerank=rerank,
         exact=rerank is None,
         rows=row_choice(among, without),
+        labels=label_choice(same, other, itself=True),
         vectors=plain_path(vectors),
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
@@ -1287,6 +1305,24 @@ def row_choice(among: "StrPath | RowSet | None", without: "StrPath | RowSet | No
     from mercore.jobs.verbs.rows.choice import RowChoice
 
     return RowChoice(among=plain_path(among), without=plain_path(without))
+
+
+def label_choice(
+    same: "LabelRows | None",
+    other: "LabelRows | None",
+    query_labels: "LabelRows | None" = None,
+    *,
+    itself: bool = False,
+) -> "LabelChoice":
+    """Return the labels that keywords name; ``itself``: the rows of the store are the queries."""
+    from mercore.jobs.verbs.rows.labels import LabelChoice
+
+    return LabelChoice(
+        same=plain_path(same),
+        other=plain_path(other),
+        query_labels=plain_path(query_labels),
+        itself=itself,
+    )
 
 
 def _encoder(

@@ -6,9 +6,11 @@ go to the lower row, and k rows are found where k rows take part.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,9 @@ class Selection(ABC):
     @abstractmethod
     def numbers_of(self, rows: Ids) -> Ids:
         """Return the number of each row, −1 for a row that is not selected, and for row −1."""
+
+
+Groups = Iterable[tuple[Ids, Selection]]  # some queries of a batch, and the rows that they meet
 
 
 class RangeSelection(Selection):
@@ -182,6 +187,70 @@ def selection_of(bits: NDArray[np.uint8]) -> Selection:
     start = 8 * first + int(np.unpackbits(bits[first], bitorder="little").argmax())
     stop = 8 * last + 8 - int(np.unpackbits(bits[last]).argmax())
     return RangeSelection(start, stop) if stop - start == count else BitSelection(bits)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsByLabel:
+    """The rows that take part for each query: those of its label, or without ``same`` all others.
+
+    ``rows`` are the labels of the rows, ``queries`` those of the queries: integers [n] and [nq].
+    """
+
+    rows: NDArray[np.signedinteger[Any]]
+    queries: NDArray[np.signedinteger[Any]]
+    same: bool
+
+    @classmethod
+    def of(cls, rows: Ids, queries: Ids | None, *, same: bool) -> Self:
+        """Return the rows that take part; without labels of queries, the rows are the queries."""
+        narrow = _narrowed(rows)
+        return cls(narrow, narrow if queries is None else queries, same)
+
+    @cached_property
+    def counts(self) -> Ids:
+        """The number of rows that take part for each query, int64[nq]."""
+        labels, counts = np.unique(self.rows, return_counts=True)
+        at = np.searchsorted(labels, self.queries).clip(max=len(labels) - 1)
+        equal = np.where(labels[at] == self.queries, counts[at], 0)
+        return equal if self.same else len(self.rows) - equal
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The description in a certificate: which rows, and the digests of int64 labels."""
+        labels = {"rows": self.rows, "queries": self.queries}
+        digests = {
+            name: blake2b(values.astype("<i8").tobytes(), digest_size=16).hexdigest()
+            for name, values in labels.items()
+        }
+        return {"same": self.same, **digests}
+
+    def bytes_with(self, batches: int) -> int:
+        """Return the bytes of the labels, and of a selection for each batch at a time."""
+        return self.rows.nbytes + self.queries.nbytes + 2 * batches * len(self.rows)
+
+    def groups(self, first: int, count: int, start: int = 0) -> Iterator[tuple[Ids, Selection]]:
+        """Yield the queries of each label in a batch, and the rows from ``start`` on for them.
+
+        Parameters
+        ----------
+        first, count : the first query of the batch, and their number; the queries yielded are
+            counted from the first
+        """
+        labels, of_query = np.unique(self.queries[first : first + count], return_inverse=True)
+        for number, label in enumerate(labels.tolist()):
+            taken = (self.rows == label) == self.same
+            taken[:start] = False
+            selection = selection_of(np.packbits(taken, bitorder="little"))
+            yield np.flatnonzero(of_query == number), selection
+
+
+def _narrowed(labels: Ids) -> NDArray[np.signedinteger[Any]]:
+    """Return labels in the smallest dtype that holds them: they are compared once per label."""
+    low, high = labels.min(), labels.max()
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return labels.astype(kind)
+    return labels
 
 
 class SelectedParts:

@@ -193,6 +193,29 @@ Without = Annotated[
     Param(f"Leave these rows out. {SET_OF_ROWS}", type=ROWS, metavar="ROWS"),
 ]
 LabelRows = Path | AnyLabels
+SET_OF_LABELS = "One whole number per row id, int64[n]: a .npy, FILE.parquet::COLUMN, or an array."
+Same = Annotated[
+    LabelRows | None,
+    Param(
+        f"Look for each query among the rows of its label alone. {SET_OF_LABELS}",
+        type=READ,
+        metavar="LABELS",
+    ),
+]
+Other = Annotated[
+    LabelRows | None,
+    Param(
+        f"Look for each query among the rows of other labels. {SET_OF_LABELS}",
+        type=READ,
+        metavar="LABELS",
+    ),
+]
+AskedLabels = Annotated[
+    LabelRows | None,
+    Param(
+        "Labels of the queries, int64[nq], for ``same`` or ``other``.", type=READ, metavar="LABELS"
+    ),
+]
 QueryLabels = Annotated[
     LabelRows | None,
     Param("Labels of the queries, int64[nq], for ``labels``.", type=READ, metavar="NPY"),

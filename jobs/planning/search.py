@@ -21,7 +21,7 @@ from mercore.jobs.verbs.searches.orders import OrderTask
 from mercore.jobs.verbs.searches.task import SearchTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.orders.candidates import OpenOrders
-from mercore.pipeline.search.batch_search import answer
+from mercore.pipeline.search.batch_search import answer_batch
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -117,7 +117,7 @@ def _sample(search: SearchTask) -> tuple[int, Search]:
         executor = ThreadExecutor(kernel=kernel, vectors=few, codes=opened)
         parts = range(units) if first is not None else None
         rerank = _share(settings.rerank, rows, search.scanned.rows) if settings.rerank else None
-        answer(executor.batch(queries), parts, k, rerank)
+        answer_batch(executor, queries, parts, replace(settings, k=k, rerank=rerank))
 
     return pieces, run
 

@@ -1,6 +1,6 @@
 """Memory that work takes, and the refusal of work that exceeds ``--memory``."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import click
@@ -169,6 +169,24 @@ def search_bytes(
     block = block_rows(store.dims) * (store.dims * 24 + min(options.batch, queries) * 8)
     thread = 3 * chunk + block + store.read_bytes
     return searched * store.dims * 20 + lists + store.open_bytes + options.threads * thread
+
+
+def label_bytes(
+    options: SearchSettings, queries: int, stores: Sequence[CodeStore | Vectors]
+) -> int:
+    """Return the bytes of labels, of a selection per batch, and of copies of selected rows."""
+    if options.labels is None:
+        return 0
+    copies = sum(options.threads * 2 * _part_bytes(store) for store in stores)
+    return options.labels.bytes_with(options.concurrent_batches(queries)) + copies
+
+
+def _part_bytes(store: CodeStore | Vectors) -> int:
+    """Return the bytes of a part of a store."""
+    if isinstance(store, CodeStore):
+        layout = store.store.layout
+        return sum(store.stored_bytes.values()) * layout.part_rows // layout.rows
+    return store.part_rows * store.dims * store.dtype.itemsize
 
 
 def order_search_bytes(

@@ -1,9 +1,10 @@
 """``mercore graph``: the k nearest other rows of each row of a store."""
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,25 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import waiting
-from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.resources.limits import INTERPRETER_BYTES, exact_bytes
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.pairs import own_rows
 from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.searches.exact import (
     ExactTask,
+    Figures,
+    figures_of,
     kept_answers,
     prove,
+    read_kept,
     summary,
     write_answers_certificate,
 )
 from mercore.jobs.verbs.searches.scan import ScanTask
 from mercore.jobs.verbs.searches.task import SearchOptions
-from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.search.answers import ExactAnswers
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.itself import (
     RowsInTurn,
@@ -48,15 +54,27 @@ from mercore.pipeline.search.within import (
     lims_of,
 )
 from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.formats.npz import ArrayInPieces
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
 from mercore.stores.results.partial_answers import is_unfinished
-from mercore.stores.results.range_hits import RangeHits, check_range_path, write_range_hits
+from mercore.stores.results.range_hits import (
+    HitsInPieces,
+    HitsOfFile,
+    RangeHits,
+    check_range_path,
+    write_range_hits,
+    written_in_pieces,
+)
 from mercore.stores.rows import StoredRows
 from mercore.stores.vector_views import VectorCache
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
+Ids = NDArray[np.int64]
+Others = tuple[Ids, Ids, Float64]  # the number of neighbours of each row, their ids and scores
+Batches = Callable[[], Iterator[ExactAnswers]]
+ROW_BYTES, ID_BYTES = 104, 24  # of figures and of lists' ends, where answers are not in memory
 DEFAULT_K, DEFAULT_BATCH = 10, 1 << 11
 LEAST_ROWS = 1 << 16  # of fewer, all rows are soon asked
 PAIRS_PER_NEIGHBOUR = 6  # that rows keep in turn, at most in most stores
@@ -125,24 +143,39 @@ class GraphTask(ExactTask):
     def max_pairs(self) -> int:
         """The number of pairs that rows may keep if they ask in turn; 0 if each asks all others.
 
-        That is so for few rows, on other processes, for scores that depend on which row asks, and
-        where memory is short.
+        That is so for few rows, on other processes, with labels, for scores that depend on which
+        row asks, and where memory is short.
         """
         vectors, k = self.vectors, self.settings.k
-        if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or self.execution.remote:
+        others = self.execution.remote or self.settings.labels is not None
+        if vectors.rows < LEAST_ROWS or k > isqrt(vectors.rows) or others:
             return 0
         limit = self.execution.memory or psutil.virtual_memory().total // 2
-        room = limit - INTERPRETER_BYTES - self.needed - turn_bytes(vectors, k)
-        pairs = room // PAIR_BYTES
+        needed = self.needed + self._answer_bytes + turn_bytes(vectors, k)
+        pairs = (limit - INTERPRETER_BYTES - needed) // PAIR_BYTES
         enough = pairs >= PAIRS_PER_NEIGHBOUR * k * vectors.rows
         return pairs if enough and self.kernel.ranking.symmetric else 0
+
+    def bytes_with(self, settings: SearchSettings) -> int:
+        """Return the bytes of memory of a batch, and of the answers, if they are in memory."""
+        if not self.in_pieces:
+            return super().bytes_with(settings)
+        rows = self.queries.shape[0]
+        at_once = min(rows, settings.threads * settings.batch)
+        ends = ROW_BYTES * rows + ID_BYTES * self.vectors.id_count
+        return ends + exact_bytes(self.codes, self.vectors, settings, queries=at_once)
+
+    @property
+    def _answer_bytes(self) -> int:
+        """Bytes of answers in memory, as where rows ask in turn, beyond those needed."""
+        return max(0, super().bytes_with(self.settings) - self.needed)
 
     @property
     def optional_bytes(self) -> int:
         """Bytes of the rows that ask in turn, and of the pairs that they mostly keep at most."""
         vectors, k = self.vectors, self.settings.k
         pairs = min(self.max_pairs, PAIRS_PER_NEIGHBOUR * k * vectors.rows)
-        return turn_bytes(vectors, k) + PAIR_BYTES * pairs if pairs else 0
+        return self._answer_bytes + turn_bytes(vectors, k) + PAIR_BYTES * pairs if pairs else 0
 
     @property
     def met(self) -> float:
@@ -155,38 +188,61 @@ class GraphTask(ExactTask):
         began = time.perf_counter()
         out = self.out
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            asked, proved = self._prove(lease)
+            asked, batches = self._prove(lease)
             if lease:
                 lease.check()
-            scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
-            found = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
-            hits = _others(found, self.vectors, far=self.distances and not self.kernel.ascending)
-            written = []
+            figures = _joined([figures_of(self, proved) for proved in batches()])
+            others = partial(self._others_of, batches)
+            hits, written = _graph_of(others, self.vectors, in_pieces=self.in_pieces), []
             if out:
                 ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
                 written = write_range_hits(out, hits, ids, self.hits_format, distances=ascending)
-                written.append(write_answers_certificate(out, proved, self))
+                written.append(write_answers_certificate(out, figures, self))
                 kept_answers(asked, out).clear()
-        report = self.report(time.perf_counter() - began) | summary(proved, self)
+        report = self.report(time.perf_counter() - began) | summary(figures, self)
         report["k"] -= 1
+        if out and isinstance(hits, HitsInPieces):
+            hits = HitsOfFile(out, self.hits_format)
         return report | ({"written": written} if out else {}), hits
 
-    def _prove(self, lease: LeaseHandle | None) -> tuple[ExactTask, ExactAnswers]:
+    @property
+    def in_pieces(self) -> bool:
+        """Whether answers are not all in memory: they are kept and written batch by batch."""
+        return self.out is not None and written_in_pieces(self.out, self.hits_format)
+
+    def _others_of(self, batches: Batches) -> Iterator[Others]:
+        """Yield the neighbours of the rows of each batch."""
+        first, far = 0, self.distances and not self.kernel.ascending
+        for proved in batches():
+            scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
+            found = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
+            yield _others(found, self.vectors, first, far=far)
+            first += len(found)
+
+    def _prove(self, lease: LeaseHandle | None) -> tuple[ExactTask, Batches]:
         """Return the task whose batches are kept, and the answers of all rows."""
         if self.max_pairs:
             try:
                 return self._prove_in_turn(self.max_pairs, lease)
             except (TooManyPairsError, ExistsError):  # or it began without turns before
                 pass
-        return self, concatenate_answers(prove(self, ExactAnswers, self.out, lease))
+        every = prove(self, ExactAnswers, self.out, lease)
+        if not self.in_pieces:
+            return self, partial(iter, list(every))
+        for _ in every:
+            pass  # each batch is kept
+        assert self.out
+        return self, partial(read_kept, self, self.out)
 
     def _prove_in_turn(
         self, max_pairs: int, lease: LeaseHandle | None
-    ) -> tuple[ExactTask, ExactAnswers]:
+    ) -> tuple[ExactTask, Batches]:
         """Return the answers of rows that ask in turn; what each keeps is kept beside ``out``."""
         vectors, k, out = self.vectors, self.settings.k, self.out
         same = {each.name: getattr(self, each.name) for each in fields(ExactTask)}
         same |= {"vectors": VectorCache(vectors, vectors.rows * vectors.dims * 8)}
+        cache = max(0, self.settings.cache_bytes - self._answer_bytes)
+        same |= {"settings": replace(self.settings, cache_bytes=cache)}
         with threadpool_limits(1), ExactTask(**same).searching() as search:
             scorer = search.scorer
             with waiting("looking at near rows"):
@@ -195,13 +251,13 @@ class GraphTask(ExactTask):
             about = self.about | {"turns": turns.digest}
             asked = TurnsTask(**same, turns=turns, max_pairs=max_pairs, about=about)
             try:
-                found = concatenate_ranges(prove(asked, RangeAnswers, out, lease))
+                found = concatenate_ranges(list(prove(asked, RangeAnswers, out, lease)))
             except TooManyPairsError:
                 if out:
                     kept_answers(asked, out).clear()
                 raise
             by_row = answers_by_row(scorer, turns, found, k, self.settings.batch)
-            return asked, concatenate_answers(list(by_row))
+            return asked, partial(iter, list(by_row))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +271,9 @@ class CodesGraphTask(ScanTask):
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the graph, as hits of each id."""
         report, found = super().run()
-        hits = _others(found, self.vectors, far=self.distances and not self.kernel.ascending)
+        far = self.distances and not self.kernel.ascending
+        others = _others(found, self.vectors, 0, far=far)
+        hits = _graph_of(lambda: iter([others]), self.vectors, in_pieces=False)
         report["k"] -= 1
         if self.graph:
             ids, ascending = self.vectors.id_count, self.distances or self.kernel.ascending
@@ -225,21 +283,49 @@ class CodesGraphTask(ScanTask):
         return report, hits
 
 
-def _others(found: Hits, vectors: Vectors, *, far: bool) -> RangeHits:
-    """Return hits of all rows without the rows themselves, by id; an id of no row has none.
+def _others(found: Hits, vectors: Vectors, first: int, *, far: bool) -> Others:
+    """Return hits of rows from ``first`` on without the rows themselves: counts, ids and scores.
 
     With ``far``, scores K become distances in feature space.
     """
-    rows, width = found.ids.shape
-    own = vectors.ids_of(np.arange(rows))
+    own = vectors.ids_of(np.arange(first, first + len(found)))
     itself = found.ids == own[:, None]
     itself[~itself.any(axis=1), -1] = True  # enough others come before it
     assert found.scores is not None
-    scores = found.scores[~itself].astype(np.float64, copy=False)
-    counts = np.zeros(vectors.id_count, np.int64)
-    counts[own] = width - 1
+    others = ~itself & (found.ids >= 0)
+    scores = found.scores[others].astype(np.float64, copy=False)
     shown = np.sqrt(np.maximum(0.0, 2 - 2 * scores)) if far else scores
-    return RangeHits(lims=lims_of(counts), ids=found.ids[~itself], scores=shown)
+    return others.sum(axis=1), found.ids[others], shown
+
+
+def _graph_of(
+    others: Callable[[], Iterator[Others]], vectors: Vectors, *, in_pieces: bool
+) -> RangeHits | HitsInPieces:
+    """Return the neighbours of all rows by id; an id of no row has none."""
+    counts = np.zeros(vectors.id_count, np.int64)
+    first = 0
+    for of_rows, _, _ in others():
+        rows = np.arange(first, first + len(of_rows))
+        counts[vectors.ids_of(rows)] = of_rows
+        first += len(of_rows)
+    lims = lims_of(counts)
+    if not in_pieces:
+        _, ids, scores = (np.concatenate(each) for each in zip(*others(), strict=True))
+        return RangeHits(lims=lims, ids=ids, scores=scores)
+
+    def pieces(field: int) -> Iterator[NDArray[Any]]:
+        return (each[field] for each in others())
+
+    return HitsInPieces(
+        lims=lims,
+        ids=ArrayInPieces(np.dtype(np.int64), int(lims[-1]), partial(pieces, 1)),
+        scores=ArrayInPieces(np.dtype(np.float64), int(lims[-1]), partial(pieces, 2)),
+    )
+
+
+def _joined(batches: list[Figures]) -> Figures:
+    """Return the figures of all batches, of which none is kept twice."""
+    return {name: np.concatenate([each.pop(name) for each in batches]) for name in [*batches[0]]}
 
 
 def open_graph(store: str, options: GraphOptions) -> GraphTask | CodesGraphTask:

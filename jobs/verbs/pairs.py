@@ -16,7 +16,6 @@ from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.searches.task import SearchOptions, open_source_vectors
 from mercore.jobs.verbs.searches.within import ExactWithinTask
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.search.within import RangeAnswers, keep_pairs, lims_of, reaches
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
@@ -24,7 +23,7 @@ from mercore.stores.location.publish import publish_output
 from mercore.stores.results.hits import check_hits_path
 from mercore.stores.results.range_hits import RangeHits, table_bytes
 from mercore.stores.rows import AnyQueries, StoredRows, open_stored
-from mercore.stores.selection import RangeSelection
+from mercore.stores.selection import Groups, RangeSelection
 from mercore.stores.wording import option, setting
 
 Ids = NDArray[np.int64]
@@ -77,14 +76,21 @@ class PairsTask(ExactWithinTask):
         self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0
     ) -> RangeAnswers:
         """Return the answers to a batch; of the store itself, only later rows."""
-        if not self.itself:
-            found: RangeAnswers = super().solve(search, queries, k, first)
-            return found
-        behind, offset = _rows_from(search, first)
-        found = super().solve(behind, queries, k, first)
-        found = replace(found, ids=found.ids + offset)
+        found: RangeAnswers = super().solve(search, queries, k, first)
         own = first + np.repeat(np.arange(len(queries)), np.diff(found.lims))
-        return keep_pairs(found, found.ids > own)
+        return keep_pairs(found, found.ids > own) if self.itself else found
+
+    def groups_of(self, first: int, count: int) -> Groups | None:
+        """Return which rows the queries of a batch meet: of the store itself, only later ones.
+
+        Workers of a cluster have all rows open: they search all of them.
+        """
+        labels = self.settings.labels
+        if not self.itself or self.execution.remote:
+            return super().groups_of(first, count)
+        if labels is not None:
+            return labels.groups(first, count, start=first)
+        return [(np.arange(count), RangeSelection(first, self.vectors.rows))] if first else None
 
     @property
     def met(self) -> float:
@@ -143,16 +149,6 @@ class PairsTask(ExactWithinTask):
         columns = {"id": ids, "group": group, "keep": group == ids}
         publish_output(Path(path), table_bytes(columns, PurePath(path).suffix.lower()))
         return {"groups": count, "rows_to_drop": len(ids) - count, "written_groups": path}
-
-
-def _rows_from(search: ExactSearch, first: int) -> tuple[ExactSearch, int]:
-    """Return the search of the rows from ``first`` on, and how much their numbers are lower.
-
-    Workers of a cluster have all rows open: they search all of them.
-    """
-    if first == 0 or not isinstance(search.executor, ThreadExecutor):
-        return search, 0
-    return search.among(RangeSelection(first, search.scorer.vectors.rows)), first
 
 
 def own_rows(store: str, moved: str | None) -> str:

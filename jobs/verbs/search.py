@@ -40,6 +40,8 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
         return _within(open_cell_search(store, stored, queries, options), options)
     refuse_unused(f"{store} is no index of cells", probes=options.probes, recall=options.recall)
     if isinstance(stored, OrderStore):
+        because = f"{store} holds sorted orders, which are searched for all queries alike"
+        refuse_unused(because, same=options.labels.same, other=options.labels.other)
         return open_order_search(store, stored, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     opened = open_searched(store, stored, options)
@@ -77,13 +79,14 @@ def _open_scan(store: str, opened: Opened, queries: AnyQueries, options: SearchO
             only = f"the vectors are only read to {option('rerank')}"
             refuse_unused(only, vectors=options.vectors)
         print_growth(codes)
+    asked = opened.open_queries(queries)
     task = ScanTask(
         store=store,
         codes=codes,
         vectors=vectors,
         kernel=kernel,
-        queries=opened.open_queries(queries),
-        settings=options.settings(opened.rows, opened.custom),
+        queries=asked,
+        settings=opened.settings(options, asked),
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,

@@ -26,6 +26,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.indexes import Index
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
+from mercore.stores.selection import RowsByLabel
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option, setting
 
@@ -41,7 +42,7 @@ class SearchSettings:
     is the number of threads for all batches that run at the same time. ``window``
     is the number of parts whose bounds an exact search compares at a time where memory is short.
     ``custom`` is the user's kernel, if the codes have one. ``executor`` replaces the threads of
-    this process.
+    this process. ``labels`` say which rows take part for each query, None for all.
     """
 
     k: int
@@ -52,6 +53,7 @@ class SearchSettings:
     window: int | None = None
     custom: CustomKernel | None = None
     executor: Executor | None = None
+    labels: RowsByLabel | None = None
 
     def batches(self, queries: int) -> int:
         """Return the number of batches of a number of queries."""
@@ -128,7 +130,8 @@ def code_executor(
         return settings.executor
     batches = settings.batches(queries.shape[0])
     before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
-    cache = PartCache(settings.cache_bytes if batches > 1 else 0)
+    passes = batches > 1 or settings.labels is not None
+    cache = PartCache(settings.cache_bytes if passes else 0)
     return ThreadExecutor(
         kernel=kernel_from_spec(store.spec.kernel, settings.custom),
         threads=settings.threads,
@@ -216,15 +219,15 @@ def _collect(
     """Answer the queries batch by batch, and return hits with the original ids of the rows."""
     (parts, ids_of), answers = searched, []
 
-    def work(batch: tuple[Executor, NDArray[Any]]) -> TopK:
-        share, raw = batch
+    def work(batch: tuple[Executor, int, NDArray[Any]]) -> TopK:
+        share, first, raw = batch
         worker = share.single_worker()
         if worker is not None:
             return worker.answer(raw, settings.k, settings.rerank)
-        return answer(share.batch(raw), parts, settings.k, settings.rerank)
+        return answer_batch(share, raw, parts, settings, first)
 
     for top_k in in_order(
-        ((executor.share(), raw) for _, raw in query_batches(queries, settings.batch)),
+        ((executor.share(), *batch) for batch in query_batches(queries, settings.batch)),
         work,
         executor.concurrent_batches,
     ):
@@ -232,6 +235,36 @@ def _collect(
         advance(len(top_k.ids))
     ids = np.concatenate([top_k.ids for top_k in answers])
     return Hits(scores=np.concatenate([top_k.scores for top_k in answers]), ids=ids_of(ids))
+
+
+def answer_batch(
+    executor: Executor,
+    raw: NDArray[Any],
+    parts: Sequence[int] | None,
+    settings: SearchSettings,
+    first: int = 0,
+) -> TopK:
+    """Return the top k of a batch of raw queries; ``first`` is the number of its first.
+
+    With labels, those of one label are answered at a time; a query for which fewer than k rows take
+    part has free entries.
+    """
+    k, rerank = settings.k, settings.rerank
+    if settings.labels is None:
+        return answer(executor.batch(raw), parts, k, rerank)
+    scored = parts is None or rerank is not None
+    lists = TopK(len(raw), k, np.float64 if scored else np.float32)
+    assert isinstance(executor, ThreadExecutor)
+    for queries, selection in settings.labels.groups(first, len(raw)):
+        narrow = executor.among(selection)
+        some = min(k, narrow.rows)
+        if some:
+            few = range(narrow.codes.store.parts) if narrow.codes and parts is not None else None
+            best = rerank and min(rerank, narrow.rows)
+            top_k = answer(narrow.batch(raw[queries]), few, some, best)
+            lists.scores[queries, :some] = top_k.scores
+            lists.ids[queries, :some] = selection.rows_of(top_k.ids)
+    return lists
 
 
 def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int | None) -> TopK:

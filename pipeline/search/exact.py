@@ -24,10 +24,8 @@ from mercore.pipeline.search.executor import Executor, QueryBatch
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.topk import TopK
-from mercore.stores.codes import SelectedCodes
 from mercore.stores.part_store.header import row_bytes
-from mercore.stores.selection import Selection
-from mercore.stores.vector_views import SelectedVectors
+from mercore.stores.selection import Groups, Selection
 
 SPARE = 16  # rows beyond the k-th in the lists of an exhaustive search, for ties with the k-th
 LONGER = 8  # factor by which the list of a query grows if more rows tie with its k-th
@@ -64,14 +62,11 @@ class ExactSearch:
 
     def among(self, selection: Selection) -> "ExactSearch":
         """Return the search of selected rows, in their numbers, on threads of this process."""
-        executor, bounds = self.executor, self.bounds
-        assert isinstance(executor, ThreadExecutor)
-        vectors = SelectedVectors(self.scorer.vectors, selection)
-        if bounds is not None:
-            bounds = replace(bounds, store=SelectedCodes(bounds.store, selection), checked=set())
-        narrow = replace(executor, vectors=vectors, codes=bounds, batches=1)
-        scorer = replace(self.scorer, vectors=vectors)
-        return replace(self, scorer=scorer, bounds=bounds, remote=narrow)
+        assert isinstance(self.executor, ThreadExecutor)
+        narrow = self.executor.among(selection)
+        assert narrow.vectors is not None
+        scorer = replace(self.scorer, vectors=narrow.vectors)
+        return replace(self, scorer=scorer, bounds=narrow.codes, remote=narrow)
 
     def prove(
         self,
@@ -112,6 +107,30 @@ class ExactSearch:
             bounded.accept_thresholds(seeds, least)
         bounded.scan()
         return self._completed(bounded, again=True)
+
+    def prove_among(self, queries: NDArray[Any], k: int, groups: Groups) -> ExactAnswers:
+        """Return the answers to queries of several groups, each among rows of its own.
+
+        A query with fewer than k rows has −1 and −inf in place of the others.
+        """
+        nq = len(queries)
+        merged = ExactAnswers(
+            ids=np.full((nq, k), -1),
+            scores=np.full((nq, k), -np.inf),
+            greatest=np.full(nq, -np.inf),
+            evaluated=np.zeros(nq, np.int64),
+            ties=np.zeros(nq, np.int64),
+        )
+        for some, selection in groups:
+            narrow = self.among(selection)
+            most = min(k, narrow.scorer.vectors.rows)
+            if most:
+                found = narrow.prove(queries[some], most)
+                merged.ids[some, :most] = selection.rows_of(found.ids)
+                merged.scores[some, :most] = found.scores
+                for name in ("greatest", "evaluated", "ties"):
+                    getattr(merged, name)[some] = getattr(found, name)
+        return merged
 
     def pays(self, queries: NDArray[Any], k: int) -> bool:
         """Return whether bounds are expected to be faster than every row.

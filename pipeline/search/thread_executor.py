@@ -22,7 +22,9 @@ from mercore.pipeline.search.fetch import RowCache, fetch
 from mercore.pipeline.search.rerank import Prepared, Threshold, pair_scores, scores_of_pairs
 from mercore.pipeline.search.scan import OpenCodes, scan_parts
 from mercore.pipeline.topk import TopK
-from mercore.stores.vector_views import VectorCache, WatchedVectors
+from mercore.stores.codes import SelectedCodes
+from mercore.stores.selection import Selection
+from mercore.stores.vector_views import VectorCache, WatchedVectors, selected_vectors
 from mercore.stores.vectors import Vectors
 
 PART_CACHE_BYTES = 1 << 24  # of vectors, kept per batch: a small store is read once per batch
@@ -56,6 +58,13 @@ class ThreadExecutor:
     codes: OpenCodes | None = None
 
     @property
+    def rows(self) -> int:
+        """The number of rows that are searched."""
+        store = self.codes.store if self.codes else self.vectors
+        assert store is not None
+        return store.rows
+
+    @property
     def concurrent_batches(self) -> int:
         """The number of batches to work on at the same time."""
         return min(self.batches, self.threads)
@@ -69,6 +78,14 @@ class ThreadExecutor:
     @cached_property
     def _shares(self) -> Iterator[int]:
         return iter(shares(self.batches, self.threads))
+
+    def among(self, selection: Selection) -> "ThreadExecutor":
+        """Return the executor of one batch that meets selected rows alone, in their numbers."""
+        codes = self.codes
+        if codes is not None:
+            codes = replace(codes, store=SelectedCodes(codes.store, selection), checked=set())
+        vectors = selected_vectors(self.vectors, selection) if self.vectors else None
+        return replace(self, vectors=vectors, codes=codes, batches=1)
 
     def single_worker(self) -> None:
         """Return None: the threads share the parts of every batch."""

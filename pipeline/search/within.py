@@ -21,17 +21,20 @@ from mercore.pipeline.search.batch_search import (
 from mercore.pipeline.search.bounded import MANY_FAILING, windows
 from mercore.pipeline.search.collect import PairBudget, too_many
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.executor import QueryBatch
+from mercore.pipeline.search.executor import Executor, QueryBatch
 from mercore.pipeline.search.rerank import Threshold
+from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import Hits
 from mercore.stores.results.range_hits import RangeHits
+from mercore.stores.selection import Groups
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import option
 
 Ids = NDArray[np.int64]
+Pairs = tuple[Ids, Ids, NDArray[np.floating[Any]]]  # queries, rows and scores
 PAIR_BYTES = 64  # of a pair that is kept, sorted and written
 FIRST_WIDTH, LONGER = 128, 8  # codes in the lists of queries at first, and how lists grow
 MAX_LISTED = 1 << 22  # codes in all lists at a time, unless one list has more
@@ -196,6 +199,31 @@ def search_within(
     )
 
 
+def search_within_among(
+    search: ExactSearch, queries: NDArray[Any], limit: Limit, groups: Groups
+) -> RangeAnswers:
+    """Return the answers to queries of several groups, each among rows of its own."""
+    nq, found = len(queries), [_no_pairs()]
+    greatest, evaluated = np.full(nq, -np.inf), np.zeros(nq, np.int64)
+    for some, selection in groups:
+        narrow = search.among(selection)
+        if narrow.scorer.vectors.rows:
+            part = search_within(narrow, queries[some], limit)
+            greatest[some], evaluated[some] = part.greatest, part.evaluated
+            of_query = np.repeat(some, np.diff(part.lims))
+            found.append((of_query, selection.rows_of(part.ids), part.scores))
+    of_query, ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    check_count(len(ids), limit)
+    order = np.argsort(of_query, kind="stable")
+    return RangeAnswers(
+        lims=lims_of(np.bincount(of_query, minlength=nq)),
+        ids=ids[order],
+        scores=scores[order].astype(np.float64),
+        greatest=greatest,
+        evaluated=evaluated,
+    )
+
+
 def _by_bounds(
     search: ExactSearch, batch: QueryBatch, least: Float32, kept: Reaching
 ) -> tuple[Reaching, Ids, NDArray[np.bool_]]:
@@ -239,30 +267,61 @@ def search_codes_within(
         many of the best codes are scored by the true kernel
     limit : its threshold is what the kernel shows: the least score, or the greatest distance
     """
-    kernel = kernel_from_spec(store.spec.kernel, settings.custom)
-    executor, parts = settings.executor, range(store.parts)
+    executor, labels = settings.executor, settings.labels
     assert executor is not None
-    found: list[tuple[Ids, Ids, NDArray[np.floating[Any]]]] = []
-    for start, raw in query_batches(queries, settings.batch):
-        todo, width = np.arange(len(raw)), min(settings.rerank or FIRST_WIDTH, store.rows)
-        while len(todo):
-            longer: list[Ids] = []
-            for some in np.array_split(todo, -(-len(todo) * width // MAX_LISTED)):
-                batch = executor.batch(raw[some])
-                top_k = answer(batch, parts, width, width if settings.rerank else None)
-                scores = kernel.shown(top_k.scores)
-                near = shows_within(kernel, scores, limit.threshold) & (top_k.ids >= 0)
-                full = near[:, -1] & (width < store.rows) & (settings.rerank is None)
-                near &= ~full[:, None]
-                found.append((start + some[np.nonzero(near)[0]], top_k.ids[near], scores[near]))
-                check_count(sum(len(rows) for _, rows, _ in found), limit)
-                longer.append(some[full])
-            todo, width = np.concatenate(longer), min(store.rows, LONGER * width)
+    found = [_no_pairs()]
+    for first, raw in query_batches(queries, settings.batch):
+        if labels is None:
+            of_query, rows, scores = _codes_within(store, executor, raw, settings, limit)
+            found.append((first + of_query, rows, scores))
+        else:
+            assert isinstance(executor, ThreadExecutor)
+            for some, selection in labels.groups(first, len(raw)):
+                narrow = executor.among(selection)
+                assert narrow.codes is not None
+                of_query, rows, scores = _codes_within(
+                    narrow.codes.store, narrow, raw[some], settings, limit
+                )
+                found.append((first + some[of_query], selection.rows_of(rows), scores))
+        check_count(sum(len(rows) for _, rows, _ in found), limit)
         advance(len(raw))
     of_query, rows, scores = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.argsort(of_query, kind="stable")
     lims = lims_of(np.bincount(of_query, minlength=queries.shape[0]))
     return RangeHits(lims=lims, ids=store.ids_of(rows[order]), scores=scores[order])
+
+
+def _codes_within(
+    store: CodeStore,
+    executor: Executor,
+    raw: NDArray[Any],
+    settings: SearchSettings,
+    limit: Limit,
+) -> Pairs:
+    """Return the pairs within of a batch of raw queries and the codes of an executor."""
+    kernel = kernel_from_spec(store.spec.kernel, settings.custom)
+    todo, width = np.arange(len(raw)), min(settings.rerank or FIRST_WIDTH, store.rows)
+    found, parts = [_no_pairs()], range(store.parts)
+    while len(todo) and width:
+        longer: list[Ids] = []
+        for some in np.array_split(todo, -(-len(todo) * width // MAX_LISTED)):
+            batch = executor.batch(raw[some])
+            top_k = answer(batch, parts, width, width if settings.rerank else None)
+            scores = kernel.shown(top_k.scores)
+            near = shows_within(kernel, scores, limit.threshold) & (top_k.ids >= 0)
+            full = near[:, -1] & (width < store.rows) & (settings.rerank is None)
+            near &= ~full[:, None]
+            found.append((some[np.nonzero(near)[0]], top_k.ids[near], scores[near]))
+            check_count(sum(len(rows) for _, rows, _ in found), limit)
+            longer.append(some[full])
+        todo, width = np.concatenate(longer), min(store.rows, LONGER * width)
+    of_query, rows, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    return of_query, rows, scores
+
+
+def _no_pairs() -> Pairs:
+    """Return no pairs: a batch may have none."""
+    return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
 
 
 def range_hits(kernel: Kernel, vectors: Vectors, answers: RangeAnswers, within: float) -> RangeHits:
@@ -273,11 +332,13 @@ def range_hits(kernel: Kernel, vectors: Vectors, answers: RangeAnswers, within: 
 
 
 def hits_within(kernel: Kernel, hits: Hits, within: float | None) -> Hits:
-    """Return the hits within a threshold, −1 in place of the others; all hits without one."""
-    if within is None:
-        return hits
+    """Return the hits within a threshold, all without one; −1 and no score in place of others."""
     assert hits.scores is not None
-    kept = shows_within(kernel, hits.scores, within)
+    kept = hits.ids >= 0
+    if within is not None:
+        kept &= shows_within(kernel, hits.scores, within)
+    if kept.all():
+        return hits
     none = kernel.shown(np.full(1, -np.inf, hits.scores.dtype))
     return Hits(scores=np.where(kept, hits.scores, none), ids=np.where(kept, hits.ids, -1))
 

@@ -122,6 +122,14 @@ def npy_bytes(values: NDArray[Any]) -> bytes:
     return stream.getvalue()
 
 
+def npy_header_bytes(dtype: np.dtype[Any], count: int) -> bytes:
+    """Return the header of the ``.npy`` of an array of one dimension."""
+    stream = BytesIO()
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+    npy_format.write_array_header_1_0(stream, header)
+    return stream.getvalue()
+
+
 def write_npy(path: Path, values: NDArray[Any]) -> None:
     """Publish an array as a ``.npy``."""
     publish_output(path, npy_bytes(values))

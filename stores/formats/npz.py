@@ -6,10 +6,12 @@ Equal arrays give equal bytes; nothing is unpickled.
 import io
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from mercore.stores.formats.dtypes import convert
 from mercore.stores.formats.npy import (
     PREFIX_BYTES,
     npy_bytes,
+    npy_header_bytes,
     npy_layout,
     read_npy,
     read_npy_header,
@@ -34,6 +37,7 @@ from mercore.stores.formats.npy import (
 from mercore.stores.formats.source import Source, StoredSource
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
+from mercore.stores.location.publish import publish_by
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -44,16 +48,55 @@ CSR_MEMBERS = {"data", "indices", "indptr", "format", "shape"}
 DAMAGED = "the zip is damaged"
 
 
+@dataclass(frozen=True, eq=False)
+class ArrayInPieces:
+    """An array of one dimension that is never in memory at once; ``pieces`` yields it in order."""
+
+    dtype: np.dtype[Any]
+    count: int
+    pieces: Callable[[], Iterable[NDArray[Any]]]
+
+    def __len__(self) -> int:
+        """Return the number of elements."""
+        return self.count
+
+    def npy_pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of the ``.npy`` of the array."""
+        yield npy_header_bytes(self.dtype, self.count)
+        for piece in self.pieces():
+            yield piece.astype(self.dtype, copy=False).tobytes()
+
+
+Arrays = Mapping[str, NDArray[Any] | ArrayInPieces]
+
+
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the ``.npz`` of ``arrays``: uncompressed, in their order, without times."""
     stream = BytesIO()
+    write_npz(stream, arrays)
+    return stream.getvalue()
+
+
+def write_npz(stream: BinaryIO, arrays: Arrays) -> None:
+    """Write what ``npz_bytes`` returns to a stream that can seek, an array at a time."""
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.create_system = 3  # Unix, whatever the machine
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, npy_bytes(np.asarray(array, order="C")))
-    return stream.getvalue()
+            if isinstance(array, ArrayInPieces):
+                header = len(npy_header_bytes(array.dtype, array.count))
+                entry.file_size = header + array.count * array.dtype.itemsize
+                with archive.open(entry, "w") as member:
+                    for piece in array.npy_pieces():
+                        member.write(piece)
+            else:
+                archive.writestr(entry, npy_bytes(np.asarray(array, order="C")))
+
+
+def publish_npz(path: Path, arrays: Arrays) -> None:
+    """Publish a ``.npz`` that is written an array at a time."""
+    publish_by(path, lambda file: write_npz(file, arrays))
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:

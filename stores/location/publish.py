@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -31,10 +31,16 @@ def publish(path: Path, *pieces: bytes | memoryview) -> None:
     StorageError
         If the disk is full or the folder cannot be written; no scratch file is left.
     """
+    publish_by(path, lambda file: file.writelines(pieces))
+
+
+def publish_by(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Publish, as ``publish`` does, what ``write`` writes to the scratch file."""
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_file(path) as (scratch, file):
-            _write_synced(file, pieces)
+            write(file)
+            _sync(file)
             scratch.rename(path)
         sync_folder(path.parent)
 
@@ -44,12 +50,12 @@ def write_hidden(path: Path, *pieces: bytes | memoryview) -> None:
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            _write_synced(file, pieces)
+            file.writelines(pieces)
+            _sync(file)
 
 
-def _write_synced(file: BinaryIO, pieces: Iterable[bytes | memoryview]) -> None:
+def _sync(file: BinaryIO) -> None:
     """Write the bytes of a file to the disk."""
-    file.writelines(pieces)
     file.flush()
     os.fsync(file.fileno())
 

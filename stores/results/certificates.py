@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.damage import damage_refused
-from mercore.stores.formats.npz import npz_bytes, read_npz
-from mercore.stores.location.publish import publish_output
+from mercore.stores.formats.npz import publish_npz, read_npz
+from mercore.stores.location.scratch import sweep
 from mercore.stores.spec import canonical_json, parse_json
 
 ABOUT = "about"
@@ -39,7 +39,8 @@ def write_certificate(
     except (TypeError, ValueError) as error:
         fix = "Fix: pass texts, finite numbers, lists and mappings."
         raise InputError(f"{path}: {ABOUT} is no JSON: {error}. {fix}") from error
-    publish_output(Path(path), npz_bytes({**arrays, ABOUT: np.array(text)}))
+    sweep(Path(path).parent, Path(path).name)
+    publish_npz(Path(path), {**arrays, ABOUT: np.array(text)})
 
 
 def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

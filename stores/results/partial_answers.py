@@ -17,7 +17,7 @@ from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, in_words, parse_json, to_json
 from mercore.stores.wording import option
 
-DIGESTS = ("vectors", "queries", "bounds")  # whose values tell nobody anything
+DIGESTS = ("vectors", "queries", "bounds", "labels")  # whose values tell nobody anything
 SEARCH = "search.json"
 BATCH = re.compile(r"batch-\d{8,}\.npz")
 RECEIPT = "receipt"

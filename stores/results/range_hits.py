@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
-from mercore.stores.formats.npz import npz_bytes
+from mercore.stores.formats.npz import ArrayInPieces, Arrays, npz_bytes, publish_npz, read_npz
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hits import MAX_INT32, check_hits_path, found_certificate
@@ -51,6 +51,35 @@ class RangeHits:
         return {name: getattr(self, name).tolist() for name in ("lims", "ids", "scores")}
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HitsInPieces:
+    """Hits as ``RangeHits`` that are never in memory at once: they are written and read again."""
+
+    lims: NDArray[np.int64]
+    ids: ArrayInPieces
+    scores: ArrayInPieces
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.lims) - 1
+
+
+class HitsOfFile(RangeHits):
+    """Hits that were written to a file of ``IN_PIECES``, which is read when they are first used."""
+
+    def __init__(self, path: str, called: str | None) -> None:
+        object.__setattr__(self, "_file", (path, called))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the arrays, which are not set yet
+        if name not in RangeHits.__dataclass_fields__:
+            raise AttributeError(name)
+        path, called = self._file
+        arrays = read_npz(path)
+        for field, stored in IN_PIECES[_format(path, called)].items():
+            object.__setattr__(self, field, arrays[stored])
+        return getattr(self, name)
+
+
 def check_range_path(
     path: str, called: str | None, *, read: tuple[object, ...] = (), replace: bool = True
 ) -> None:
@@ -70,8 +99,18 @@ def check_range_path(
     check_hits_path(path, "npz" if name == FAISS else name, read=read, replace=replace)
 
 
+def written_in_pieces(path: str, called: str | None) -> bool:
+    """Return whether the format of a path takes ``HitsInPieces``."""
+    return _format(path, called) in IN_PIECES
+
+
 def write_range_hits(
-    path: str, hits: RangeHits, ids: int, called: str | None = None, *, distances: bool = False
+    path: str,
+    hits: RangeHits | HitsInPieces,
+    ids: int,
+    called: str | None = None,
+    *,
+    distances: bool = False,
 ) -> list[str]:
     """Write the hits over an earlier file; return the paths written.
 
@@ -90,7 +129,12 @@ def write_range_hits(
         stale = found_certificate(path)  # of the hits that are replaced
         if Path(path).exists() and stale:
             Path(stale).unlink()
-    publish(Path(path), WRITERS[_format(path, called)](hits, ids, distances))
+    name = _format(path, called)
+    if name in IN_PIECES:
+        publish_npz(Path(path), _arrays(hits, ids, name))
+    else:
+        assert isinstance(hits, RangeHits)
+        publish(Path(path), WRITERS[name](hits, ids, distances))
     return [path]
 
 
@@ -98,10 +142,12 @@ def _format(path: str, called: str | None) -> str:
     return called or Path(path).suffix.removeprefix(".").lower()
 
 
-def _csr_bytes(hits: RangeHits, ids: int, _: bool) -> bytes:
-    """Return the bytes of ``scipy.sparse.save_npz``."""
-    arrays = {"indices": hits.ids, "indptr": hits.lims, "format": np.array(b"csr")}
-    return npz_bytes(arrays | {"shape": np.array([len(hits), ids]), "data": hits.scores})
+def _arrays(hits: RangeHits | HitsInPieces, ids: int, name: str) -> Arrays:
+    """Return the arrays of a ``.npz``: those of ``scipy.sparse.save_npz``, or of faiss."""
+    if name == FAISS:
+        return {"lims": hits.lims, "D": hits.scores, "I": hits.ids}
+    arrays: Arrays = {"indices": hits.ids, "indptr": hits.lims, "format": np.array(b"csr")}
+    return {**arrays, "shape": np.array([len(hits), ids]), "data": hits.scores}
 
 
 def _parquet_bytes(hits: RangeHits, _: int, __: bool) -> bytes:
@@ -144,8 +190,10 @@ def _big_ann_bytes(hits: RangeHits, ids: int, distances: bool) -> bytes:
 
 
 WRITERS: dict[str, Callable[[RangeHits, int, bool], bytes]] = {
-    "npz": _csr_bytes,
     "parquet": _parquet_bytes,
     "ibin": _big_ann_bytes,
-    FAISS: lambda hits, ids, _: npz_bytes({"lims": hits.lims, "D": hits.scores, "I": hits.ids}),
+}
+IN_PIECES = {  # the names of the arrays in formats of .npz
+    "npz": {"lims": "indptr", "scores": "data", "ids": "indices"},
+    FAISS: {"lims": "lims", "scores": "D", "ids": "I"},
 }

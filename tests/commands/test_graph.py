@@ -1,6 +1,7 @@
 """The graph of all rows: the nearest other rows of each, against brute force; equal rows, files,
 resumption, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 import mercore
 from mercore.jobs.verbs import graph
+from mercore.jobs.verbs.searches.exact import figures_of
 from mercore.pipeline.kernels.sums import Chi2
 from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
@@ -146,6 +148,75 @@ def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> 
     for suffix in ("", ".certificate.npz"):
         whole = (tmp_path / f"whole.npz{suffix}").read_bytes()
         assert (tmp_path / f"g.npz{suffix}").read_bytes() == whole
+
+
+@loop_over("options", ["", "--hits-format faiss", "--distances", "--among 100:320"])
+def test_a_graph_that_is_written_batch_by_batch_has_the_bytes_of_one_in_memory(
+    options: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so has a killed one; what it keeps is checked when it is read."""
+    name = f"g{len(options)}"
+    line = f"graph {folder}/bounds -k {K} --batch 100 --threads 1 {options} --out {tmp_path}/{name}"
+    monkeypatch.setattr(graph, "LEAST_ROWS", N)  # each row asks all others
+    with monkeypatch.context() as in_memory:
+        in_memory.setattr(graph.GraphTask, "in_pieces", False)
+        succeed(f"{line}-memory.npz")
+    solved: list[int] = []
+    solve = graph.GraphTask.solve
+
+    def killed(self: graph.GraphTask, search: Any, queries: Any, k: int, first: int = 0) -> Any:
+        solved.append(first)
+        if len(solved) == 2:
+            raise KeyboardInterrupt
+        return solve(self, search, queries, k, first)
+
+    with patch.object(graph.GraphTask, "solve", killed):
+        assert invoke(f"{line}-pieces.npz").code != 0
+        succeed(f"{line}-pieces.npz")
+    assert solved[:3] == [0, 100, 100]
+    for suffix in (".npz", ".npz.certificate.npz"):
+        in_pieces = (tmp_path / f"{name}-pieces{suffix}").read_bytes()
+        assert in_pieces == (tmp_path / f"{name}-memory{suffix}").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_hits_of_a_graph_in_a_file_are_read_when_they_are_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "LEAST_ROWS", N)
+    _, expected = mercore.graph(folder / "bounds", k=K)
+    _, hits = mercore.graph(folder / "bounds", k=K, out=tmp_path / "g.npz")
+    assert not {"lims", "ids", "scores"} & vars(hits).keys()
+    assert len(hits) == N
+    for found, values in zip(hits, expected, strict=True):
+        np.testing.assert_array_equal(found, values)
+
+
+def test_a_kept_batch_that_is_damaged_before_the_end_is_an_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"graph {folder}/bounds -k {K} --batch 100 --threads 1 --out {tmp_path}/g.npz"
+    monkeypatch.setattr(graph, "LEAST_ROWS", N)
+
+    def damaged(task: Any, proved: Any) -> Any:
+        (tmp_path / "g.npz.parts" / "batch-00000002.npz").write_bytes(b"")
+        return figures_of(task, proved)
+
+    with monkeypatch.context() as once:
+        once.setattr(graph, "figures_of", damaged)
+        outcome = invoke(line)
+    assert outcome.code == 1
+    assert "batch 2 beside" in outcome.err
+    assert not (tmp_path / "g.npz").exists()
+    succeed(line)
+
+
+def test_answers_in_pieces_take_less_memory(folder: Path, tmp_path: Path) -> None:
+    """The plan says so; rows that ask in turn, and other formats, hold answers in memory."""
+    line = f"plan graph {folder}/v --kernel chi2 -k {K} --batch 64 --json"
+    pieces = json.loads(succeed(f"{line} --processes 1 --out {tmp_path}/g.npz"))["memory"]
+    memory = json.loads(succeed(f"{line} --processes 1 --out {tmp_path}/g.parquet"))["memory"]
+    assert memory - pieces > 500 * len(KEPT)
 
 
 @loop_over("options", ["", "--distances"])

@@ -125,6 +125,9 @@ def planned(*words: object) -> int:
 def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(200_000, 64, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 64, seed=8))
+    np.save(tmp_path / "labels.npy", np.arange(200_000) % 7)
+    np.save(tmp_path / "asked.npy", np.arange(256) % 7)
+    labels = f"--other {tmp_path}/labels.npy --query-labels {tmp_path}/asked.npy"
     vectors, bounds, bins, codes = (
         tmp_path / name for name in ("vectors", "bounds", "bins", "codes")
     )
@@ -142,11 +145,25 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
         (f"search {bounds} {queries}", *exact, "--batch", 64),
         (f"search {codes} {queries}", *exact, "--batch", 256),
         (f"search {bins} {queries}", *exact, "--batch", 256),
+        (f"search {vectors} {queries} --kernel chi2 {labels}", *exact),
+        (f"search {codes} {queries} {labels}", *exact, "--batch", 256),
         (f"search {vectors} {queries} --kernel chi2", *exact),
         (f"verify {vectors} {queries} {out} --kernel chi2 --bounds {bounds} --threads 2",),
     ):
         allowed = planned(*words)
         assert peak(*words, "--memory", allowed) < min(allowed, WARM), words
+
+
+@pytest.mark.slow
+def test_a_graph_whose_answers_take_more_than_the_memory_stays_within_what_it_plans(
+    tmp_path: Path,
+) -> None:
+    np.save(tmp_path / "rows.npy", histograms(60_000, 16, seed=7))
+    peak(f"ingest {tmp_path}/rows.npy {tmp_path}/vectors")
+    line = f"graph {tmp_path}/vectors --kernel euclidean -k 100 --batch 512 --threads 2 --out"
+    allowed = planned(f"{line} {tmp_path}/graph.npz")
+    assert planned(f"{line} {tmp_path}/graph.parquet") > allowed + 60_000 * 100 * 16
+    assert peak(f"{line} {tmp_path}/graph.npz --memory", allowed) < min(allowed, WARM)
 
 
 @pytest.mark.slow

@@ -3,8 +3,11 @@
 Usage
 -----
     python check_certificate.py VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz [IDS.npy]
+        [--labels LABELS.npy [QUERY_LABELS.npy]]
 
 IDS.npy are the ids of the rows that took part, int64, of a search among some rows.
+LABELS.npy are one integer per id, of a search among rows of the same or of other labels than the
+query. QUERY_LABELS.npy are those of the queries, if these are not the rows themselves.
 QUERIES is a file .npy, .bvecs .fvecs .ivecs (TEXMEX) or .u8bin .i8bin .fbin .ibin (big-ann).
 The exit code is 0 if all is proved, 1 if not; one line names the first fault of each query.
 
@@ -14,7 +17,7 @@ It computes the true score of every (query, row) in float64, and from these alon
 
 - the certificate is about these rows (CRC-32C of each chunk, BLAKE2b of these);
 - the ids of a query are distinct rows, and their scores are true, descending, and end at ``kth``;
-- the rows that took part are those of IDS, or all;
+- the rows that took part are those of IDS, or all, and for each query those that labels let;
 - no such row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
 - ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores;
 - of a range search, whose hits are a CSR matrix: the rows listed are those that score within;
@@ -46,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Meet = Callable[[int], Array]  # which rows a query meets, bool[n]
 
 ROUNDING = 1e-12  # of the scores that are computed here
 GREATEST_SLACK = 1e-9  # a certificate with more proves nothing
@@ -261,7 +265,7 @@ def in_units(name: str, query: Array, vectors: Vectors, answer: dict[str, Any]) 
     if name not in RAW:
         return answer
     scores = -np.square(answer["scores"]) if name == euclidean.__name__ else answer["scores"]
-    longest = np.sqrt((vectors.rows.astype(np.float64) ** 2).sum(axis=1).max())
+    longest = np.sqrt((vectors.rows.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0))
     reach = (longest + np.sqrt(query @ query)) ** 2
     shares = ("kth", "slack", "greatest_unevaluated", "true")
     return answer | {"scores": scores / reach} | {key: answer[key] / reach for key in shares}
@@ -317,8 +321,24 @@ def check_query(vectors: Vectors, answer: Mapping[str, Any]) -> str:
     return fault_of_scores(whole) or fault_of_others(whole, vectors) or fault_of_claims(whole, n)
 
 
+def check_list(vectors: Vectors, answer: dict[str, Any]) -> str:
+    """Return the first fault of an answer, which lists all rows, then −1, where they are few."""
+    ids = answer["ids"]
+    count = min(len(ids), len(vectors.rows))
+    if (ids[:count] < 0).any() or (ids[count:] != -1).any():
+        return "another number of rows is listed"
+    if count == 0:
+        none = answer["evaluated"] == answer["ties"] == 0 and answer["kth"] == -np.inf
+        return "" if none else "a row counts, and none took part"
+    return check_query(vectors, answer | {key: answer[key][:count] for key in ("ids", "scores")})
+
+
 def range_faults(
-    vectors: Vectors, queries: Array, hits: Mapping[str, Array], certificate: Mapping[str, Array]
+    vectors: Vectors,
+    queries: Array,
+    hits: Mapping[str, Array],
+    certificate: Mapping[str, Array],
+    meet: Meet,
 ) -> list[str]:
     """Return the faults of the answers of a range search, one per query that has one.
 
@@ -335,11 +355,12 @@ def range_faults(
     for q, query in enumerate(queries):
         true = true_scores(score_of(about["kernel"]), query, vectors.rows)
         shown = np.sqrt(-true) if about["kernel"]["name"] == euclidean.__name__ else true
-        counted = np.ones(len(true), np.bool_) if own is None else vectors.ids > own[q]
+        met = meet(q)
+        counted = met if own is None else met & (vectors.ids > own[q])
         listed = slice(*starts[q : q + 2])
         some = hits["indices"][listed], hits["data"][listed]
         fault = fault_of_range(vectors, some, np.where(counted, shown, np.nan), about)
-        if not fault and not certificate["evaluated"][q] <= len(true):
+        if not fault and not certificate["evaluated"][q] <= met.sum():
             fault = "more rows are evaluated than there are"
         if not fault and certificate["greatest_unevaluated"][q] > about["least"]:
             fault = "a row that was not evaluated may be within"
@@ -348,7 +369,10 @@ def range_faults(
 
 
 def graph_faults(
-    vectors: Vectors, hits: Mapping[str, Array], certificate: Mapping[str, Array]
+    vectors: Vectors,
+    hits: Mapping[str, Array],
+    certificate: Mapping[str, Array],
+    meet: Meet,
 ) -> list[str]:
     """Return the faults of the nearest others of each row, in lists by id."""
     about, n = json.loads(str(certificate["about"])), len(vectors.rows)
@@ -357,22 +381,24 @@ def graph_faults(
     far = about["distances"] and about["kernel"]["name"] != euclidean.__name__
     faults = []
     for q, own in enumerate(vectors.ids):
-        listed, rest = slice(*hits["indptr"][own : own + 2]), np.arange(n) != q
+        listed = slice(*hits["indptr"][own : own + 2])
+        rest = meet(q) & (np.arange(n) != q)
         others = Vectors(vectors.rows[rest], vectors.ids[rest], vectors.digest)
         row, ids = vectors.rows[q].astype(np.float64), hits["indices"][listed]
         scores = 1 - hits["data"][listed] ** 2 / 2 if far else hits["data"][listed]
-        at = np.searchsorted(others.ids, ids).clip(max=n - 2)
+        count = min(about["k"] - 1, rest.sum())
+        if len(ids) != count:
+            faults.append(f"row {own}: another number of neighbours")
+        if len(ids) != count or count == 0:
+            continue
+        at = np.searchsorted(others.ids, ids).clip(max=len(others.ids) - 1)
         true = true_scores(score_of(about["kernel"]), row, others.rows)
-        equal = (
-            (others.rows == others.rows[at[-1]]).all(axis=1).sum()
-        )  # of a graph no ties are said
+        equal = (others.rows == others.rows[at[-1]]).all(axis=1).sum()  # no ties are said
         answer = {"ids": ids, "scores": scores, "true": true, "kth": true[at[-1]]}
         answer |= {key: certificate[key][q] for key in ("slack", "greatest_unevaluated")}
-        answer |= {"evaluated": min(certificate["evaluated"][q], n - 1)}
+        answer |= {"evaluated": min(certificate["evaluated"][q], rest.sum())}
         answer |= {"ties": equal - (others.rows[at] == others.rows[at[-1]]).all(axis=1).sum()}
-        fault = "another number of neighbours"
-        if len(ids) == about["k"] - 1:
-            fault = check_query(others, in_units(about["kernel"]["name"], row, others, answer))
+        fault = check_query(others, in_units(about["kernel"]["name"], row, others, answer))
         faults += [f"row {own}: {fault}"] * bool(fault)
     return faults
 
@@ -433,8 +459,25 @@ def among(vectors: Vectors, ids: Path | None, selected: Mapping[str, Any] | None
     return Vectors(vectors.rows[part], vectors.ids[part], vectors.digest)
 
 
+def meeting(vectors: Vectors, files: Sequence[str], said: Mapping[str, Any] | None) -> Meet:
+    """Return which rows each query meets: all, or as labels say that are those of the certificate."""
+    if bool(files) != (said is not None):
+        refuse("no labels decided" if files else "labels decided who met: name --labels LABELS.npy")
+    if said is None:
+        return lambda _: np.ones(len(vectors.rows), np.bool_)
+    rows = np.load(files[0])[vectors.ids].astype("<i8")
+    queries = np.load(files[1]).astype("<i8") if len(files) > 1 else rows
+    for name, labels in (("rows", rows), ("queries", queries)):
+        if said[name] != blake2b(labels.tobytes(), digest_size=16).hexdigest():
+            refuse(f"the {name} had other labels")
+    same = bool(said["same"])
+    return lambda q: np.asarray((rows == queries[q]) == same)
+
+
 def main(words: Sequence[str]) -> int:
     """Check the files, print the verdict, and return the exit code."""
+    at = [*words, "--labels"].index("--labels")
+    words, files = words[:at], words[at + 1 :]
     if len(words) not in (4, 5):
         refuse("expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz [IDS.npy]")
     folder, asked, found, said, *ids = map(Path, words)
@@ -442,24 +485,26 @@ def main(words: Sequence[str]) -> int:
     queries = read_queries(asked, vectors.rows.shape[1])
     about = json.loads(str(certificate["about"]))
     vectors = among(vectors, ids[0] if ids else None, about.get("selected"))
+    meet = meeting(vectors, files, about.get("labels"))
     score = score_of(about["kernel"])
     of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
     faults = []
     if "least" in about or "graph" in about:
         if "graph" in about:
-            faults = graph_faults(vectors, hits, certificate)
+            faults = graph_faults(vectors, hits, certificate, meet)
         else:
-            faults = range_faults(vectors, queries, hits, certificate)
+            faults = range_faults(vectors, queries, hits, certificate, meet)
         faults += ["of other vectors, or not exact"] * (not (of_these and about["exact"]))
         print("\n".join(faults) or f"proved: {len(queries)} queries")  # noqa: T201
         return int(bool(faults))
     for q, answer in enumerate(answers_of(len(queries), hits, certificate)):
         fault = "of other vectors, or not exact"
         if of_these and about["exact"]:
-            answer["true"] = true_scores(score, queries[q], vectors.rows)
-            fault = check_query(
-                vectors, in_units(about["kernel"]["name"], queries[q], vectors, answer)
-            )
+            met = meet(q)
+            some = Vectors(vectors.rows[met], vectors.ids[met], vectors.digest)
+            answer["true"] = true_scores(score, queries[q], vectors.rows)[met]
+            name = about["kernel"]["name"]
+            fault = check_list(some, in_units(name, queries[q], some, answer))
         if fault:
             faults.append(f"query {q}: {fault}")
     proved = f"{len(queries)} queries against {len(vectors.rows)} rows by {about['kernel']['name']}"

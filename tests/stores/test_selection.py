@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.stores.selection import (
     BitSelection,
     RangeSelection,
+    RowsByLabel,
     SelectedParts,
     Selection,
     select_rows,
@@ -83,3 +84,26 @@ def test_a_range_is_a_view_and_bits_are_a_copy(selection: Selection) -> None:
     values = np.arange(64)
     rows = select_rows(values, selection.positions(0, 64))
     assert np.shares_memory(rows, values) == (not selection.copies)
+
+
+@loop_over("same", [True, False])
+@loop_over("values", [[3], [0, 1, 2], [-128, 127, 5], [-1, 200], [-1, 1 << 40], [7, 1 << 31]])
+def test_labels_group_queries_and_name_the_rows_that_they_meet(
+    values: list[int], same: bool
+) -> None:
+    """A query may have a label that no row has, and that the dtype of the rows does not hold."""
+    rng = np.random.default_rng(0)
+    rows, queries = rng.choice(values, 300), rng.choice([*values, 300, -(1 << 50)], 40)
+    by_label = RowsByLabel.of(rows, queries, same=same)
+    met = (queries[:, None] == rows) == same
+    np.testing.assert_array_equal(by_label.counts, met.sum(axis=1))
+    for first, count, start in [(0, 40, 0), (7, 9, 0), (30, 10, 290)]:
+        found = np.zeros((count, 300), np.bool_)
+        for some, selection in by_label.groups(first, count, start):
+            found[some[:, None], selection.rows_of(np.arange(selection.count))] = True
+        met_from = met[first : first + count] & (np.arange(300) >= start)
+        np.testing.assert_array_equal(found, met_from)
+    itself = RowsByLabel.of(rows, None, same=same)
+    np.testing.assert_array_equal(itself.queries, rows)
+    assert itself.about["rows"] == itself.about["queries"] == by_label.about["rows"]
+    assert itself.bytes_with(2) > itself.bytes_with(1) > 300

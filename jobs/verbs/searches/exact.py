@@ -36,7 +36,7 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.within import RangeAnswers, hits_within
 from mercore.stores.codes import CodeStore
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, IntegrityError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.part_store.part_reader import PartCache
@@ -44,11 +44,13 @@ from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
+from mercore.stores.selection import Groups
 from mercore.stores.vector_views import WatchedVectors
 from mercore.stores.vectors import Vectors
 from mercore.stores.wording import command, option, setting
 
 Answered = TypeVar("Answered", ExactAnswers, RangeAnswers)
+Figures = dict[str, NDArray[Any]]
 
 
 class Batch(NamedTuple):
@@ -91,7 +93,8 @@ class ExactTask(SearchTask):
         """The inputs of the answers, which a certificate states."""
         selection = self.vectors.selection
         rows = {"rows": self.vectors.rows, "digest": selection.digest} if selection else None
-        optional = {"selected": rows, "within": self.cut}
+        labels = self.settings.labels.about if self.settings.labels else None
+        optional = {"selected": rows, "labels": labels, "within": self.cut}
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
@@ -106,7 +109,15 @@ class ExactTask(SearchTask):
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
         """Return the answers to a batch of raw queries; ``first`` is the number of its first."""
-        return search.prove(queries, k)
+        groups = self.groups_of(first, len(queries))
+        return (
+            search.prove(queries, k) if groups is None else search.prove_among(queries, k, groups)
+        )
+
+    def groups_of(self, first: int, count: int) -> Groups | None:
+        """Return the queries of each label in a batch with their rows; None: all meet all rows."""
+        labels = self.settings.labels
+        return None if labels is None else labels.groups(first, count)
 
     def enough(self, answers: Any) -> bool:  # noqa: ANN401
         """Return whether the search may end after the answers to a batch."""
@@ -129,18 +140,17 @@ class ExactTask(SearchTask):
             last = np.array([self.vectors.rows - 1])
             check_id(out, int(self.vectors.ids_of(last)[0]), self.hits_format)
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            proved = concatenate_answers(prove(self, ExactAnswers, out, lease))
+            proved = concatenate_answers(list(prove(self, ExactAnswers, out, lease)))
             if lease:
                 lease.check()
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
             hits = hits_within(self.kernel, hits, self.cut)
-            written = (
-                [*self.write(hits), write_answers_certificate(out, proved, self)] if out else []
-            )
+            figures, written = figures_of(self, proved), []
             if out:
+                written = [*self.write(hits), write_answers_certificate(out, figures, self)]
                 kept_answers(self, out).clear()
-        report = self.report(time.perf_counter() - began) | summary(proved, self)
+        report = self.report(time.perf_counter() - began) | summary(figures, self)
         return report | ({"written": written} if out else {}), hits
 
     @contextmanager
@@ -153,7 +163,7 @@ class ExactTask(SearchTask):
             threads=settings.threads,
             window=settings.window,
         )
-        if size.queries <= size.batch:
+        if size.queries <= size.batch and settings.labels is None:
             size = size._replace(cache_bytes=0)  # one pass reads each part once
         bounds = (
             OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(size.cache_bytes))
@@ -194,13 +204,14 @@ def open_exact(
         vectors = open_source_vectors(codes, options.vectors, exact=options.exact)
     assert vectors is not None
     _check_relaxed(options.relaxed, codes, store)
+    asked = opened.open_queries(queries)
     task = ExactTask(
         store=store,
         codes=codes,
         vectors=vectors,
         kernel=opened.kernel,
-        queries=opened.open_queries(queries),
-        settings=options.settings(opened.rows, opened.custom),
+        queries=asked,
+        settings=opened.settings(options, asked),
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,
@@ -221,8 +232,8 @@ def fit_exact(task: ExactTask, *, batch: int | None) -> ExactTask:
 
 def prove(
     task: ExactTask, kind: type[Answered], out: str | None, lease: LeaseHandle | None = None
-) -> list[Answered]:
-    """Return the exact answers of all batches; those that an earlier run kept are read.
+) -> Iterator[Answered]:
+    """Yield the exact answers of all batches; those that an earlier run kept are read.
 
     Parameters
     ----------
@@ -238,7 +249,6 @@ def prove(
         If a byte that was read is damaged.
     """
     kept = kept_answers(task, out) if out else None
-    answers: list[Answered] = []
 
     with (
         threadpool_limits(1),
@@ -259,18 +269,36 @@ def prove(
 
         batches = _batches(task, exact, kept)
         for proved in in_order(batches, answer, exact.executor.concurrent_batches):
-            answers.append(proved)
+            yield proved
             advance(len(proved.evaluated))
             if task.enough(proved):
-                return answers
+                return
         if task.check_all:
             exact.executor.check_rest()
-    return answers
 
 
 def kept_answers(task: ExactTask, out: str) -> Answers:
     """Return the answers that unfinished runs of the same search keep beside ``out``."""
     return Answers(out, task.about | {"batch": task.settings.batch})
+
+
+def read_kept(task: ExactTask, out: str) -> Iterator[ExactAnswers]:
+    """Yield the answers of all batches, which are kept beside ``out``.
+
+    Raises
+    ------
+    IntegrityError
+        If a batch was damaged since it was written.
+    """
+    kept = kept_answers(task, out)
+    for number in range(task.settings.batches(task.queries.shape[0])):
+        arrays = kept.get(number)
+        if arrays is None:
+            raise IntegrityError(
+                f"batch {number} beside {out} is damaged or missing: expected the bytes that were "
+                "written. Fix: run the same command again, which searches it again."
+            )
+        yield ExactAnswers(**arrays)
 
 
 def _batches(task: ExactTask, exact: ExactSearch, kept: Answers | None) -> Iterator[Batch]:
@@ -285,16 +313,18 @@ def _batches(task: ExactTask, exact: ExactSearch, kept: Answers | None) -> Itera
             yield Batch(number, exact.share(), raw)
 
 
-def summary(proved: ExactAnswers, task: ExactTask) -> Report:
+def summary(figures: Figures, task: ExactTask) -> Report:
     """Return the shares of rows scored, and the number of queries that needed every row."""
-    return rows_scored(proved.evaluated, task) | {"queries_with_ties": int((proved.ties > 0).sum())}
+    with_ties = int((figures["ties"] > 0).sum())
+    return rows_scored(figures["evaluated"], task) | {"queries_with_ties": with_ties}
 
 
 def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
     """Return the shares of the rows that were scored, and the queries that needed every row."""
-    share = evaluated / task.vectors.rows
-    every = int((evaluated == task.vectors.rows).sum())
-    if task.codes is not None and every:
+    labels = task.settings.labels
+    rows = task.vectors.rows if labels is None else np.maximum(labels.counts[: len(evaluated)], 1)
+    share, every = evaluated / rows, int((evaluated == rows).sum())
+    if task.codes is not None and every and labels is None:  # few rows of a label are soon scored
         echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
             f"{len(share)} queries: for those every row was scored by the true kernel",
@@ -310,18 +340,23 @@ def rows_scored(evaluated: NDArray[np.int64], task: ExactTask) -> Report:
     }
 
 
-def write_answers_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
-    """Write the certificate beside the hits; return its path."""
-    kth = proved.scores[:, -1]
-    arrays = {
+def figures_of(task: ExactTask, proved: ExactAnswers) -> Figures:
+    """Return the figures per query that a certificate holds."""
+    last = np.maximum((proved.ids >= 0).sum(axis=1, keepdims=True) - 1, 0)
+    kth = np.take_along_axis(proved.scores, last, axis=1)[:, 0]  # −inf without a hit
+    finite = np.where(np.isneginf(kth), 0.0, kth)
+    return {
         "kth": kth,
         "greatest_unevaluated": proved.greatest,
-        "slack": task.kernel.ranking.slack(task.vectors.dims, kth),
+        "slack": task.kernel.ranking.slack(task.vectors.dims, finite),
         "evaluated": proved.evaluated,
         "ties": proved.ties,
-        "rows": np.array(task.vectors.rows),
     }
-    path = certificate_path(out)
+
+
+def write_answers_certificate(out: str, figures: Figures, task: ExactTask) -> str:
+    """Write the certificate beside the hits; return its path."""
+    path, arrays = certificate_path(out), {**figures, "rows": np.array(task.vectors.rows)}
     write_certificate(path, arrays, task.about | {"check_all": task.check_all})
     return path
 

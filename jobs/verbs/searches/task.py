@@ -11,9 +11,17 @@ from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
-from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
+from mercore.jobs.resources.limits import (
+    AT_ONCE,
+    INTERPRETER_BYTES,
+    check_budget,
+    fitted,
+    label_bytes,
+    taken_at,
+)
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.rows.choice import RowChoice
+from mercore.jobs.verbs.rows.labels import LabelChoice
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
@@ -50,6 +58,7 @@ class SearchOptions(VerbOptions):
     probes: int | None = None
     recall: float | None = None
     rows: RowChoice = RowChoice()  # noqa: RUF009 - it is frozen
+    labels: LabelChoice = LabelChoice()  # noqa: RUF009 - it is frozen
     vectors: str | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
     batch: int | None = None
@@ -74,6 +83,13 @@ class SearchOptions(VerbOptions):
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
+        self.labels.check()
+        if self.labels.given:
+            refuse_unused(
+                "searches by labels run on threads of this process",
+                processes=self.execution.processes,
+                scheduler=self.execution.scheduler,
+            )
         self.check_out()
 
     def check_out(self, *read: AnyQueries) -> None:
@@ -146,15 +162,20 @@ class Opened(NamedTuple):
     linear_map: LinearMap | None
 
     @property
-    def rows(self) -> int:
-        """Number of rows of the store."""
+    def scanned(self) -> CodeStore | Vectors:
+        """The store that is scanned: codes, or vectors if there are none."""
         store = self.codes or self.vectors
         assert store is not None
-        return store.rows
+        return store
 
     def open_queries(self, queries: AnyQueries) -> Source:
         """Return the queries, mapped as the rows of the store are."""
         return mapped_source(open_rows(queries), self.linear_map)
+
+    def settings(self, options: SearchOptions, queries: Source) -> SearchSettings:
+        """Return the settings of a search of the store, before they are fitted into memory."""
+        labels = options.labels.open(self.scanned, queries)
+        return replace(options.settings(self.scanned.rows, self.custom), labels=labels)
 
 
 def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> Opened:
@@ -307,9 +328,12 @@ class SearchTask(ABC):
             if given is not None
         }
 
+        nq, stores = self.queries.shape[0], [each for each in (self.codes, self.vectors) if each]
+
         def needs(settings: SearchSettings) -> int:
             batches = AT_ONCE if self.execution.remote else 1
-            return taken_at(self.execution, batches * self.bytes_with(settings))
+            one = batches * self.bytes_with(settings) + label_bytes(settings, nq, stores)
+            return taken_at(self.execution, one)
 
         settings = fitted(self.settings, needs, memory, keep)
         needed = needs(settings)

@@ -32,6 +32,7 @@ from mercore.pipeline.search.within import (
     range_hits,
     search_codes_within,
     search_within,
+    search_within_among,
 )
 from mercore.stores.errors import InputError
 from mercore.stores.results.certificates import write_certificate
@@ -88,7 +89,10 @@ class ExactWithinTask(ExactTask, WithinTask):
 
     def solve(self, search: ExactSearch, queries: NDArray[Any], k: int, first: int = 0) -> Any:  # noqa: ANN401
         """Return the answers to a batch of raw queries."""
-        return search_within(search, queries, Limit(self.least, self.max_pairs))
+        limit, groups = Limit(self.least, self.max_pairs), self.groups_of(first, len(queries))
+        if groups is None:
+            return search_within(search, queries, limit)
+        return search_within_among(search, queries, limit, groups)
 
     def run(self) -> tuple[Report, Any]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
@@ -96,7 +100,7 @@ class ExactWithinTask(ExactTask, WithinTask):
         began = time.perf_counter()
         out, kept = self.out, self.out if self.certified else None
         with exclusive(Path(out)) if out else nullcontext() as lease:
-            proved = concatenate_ranges(prove(self, RangeAnswers, kept, lease))
+            proved = concatenate_ranges(list(prove(self, RangeAnswers, kept, lease)))
             if lease:
                 lease.check()
             check_count(len(proved.ids), Limit(self.least, self.max_pairs))

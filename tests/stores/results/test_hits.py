@@ -7,6 +7,7 @@ import pickle
 import re
 import struct
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from mercore.stores.errors import (
     ShapeError,
     StorageError,
 )
+from mercore.stores.formats.npz import ArrayInPieces, npz_bytes, publish_npz
 from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
 from tests.support.cases import loop_over
 from tests.support.strategies import hit_arrays, steady
@@ -147,6 +149,17 @@ def test_npz_bytes_do_not_know_the_time(tmp_path: Path, monkeypatch: pytest.Monk
             ("ids.npy", 1980),
             ("scores.npy", 1980),
         ]
+
+
+def test_arrays_in_pieces_are_written_as_those_in_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for count in (0, 1, 7, 100_000):
+        whole = rng.integers(0, 1 << 60, count)
+        split = ArrayInPieces(whole.dtype, count, partial(np.array_split, whole, 3))
+        rest = {"scalar": np.array(b"csr"), "last": rng.random(5)}
+        for _ in range(2):  # the pieces can be written again
+            publish_npz(tmp_path / "a.npz", {"ids": split, **rest})
+            assert (tmp_path / "a.npz").read_bytes() == npz_bytes({"ids": whole, **rest})
 
 
 def test_bytes_are_those_of_the_formats(tmp_path: Path) -> None:
