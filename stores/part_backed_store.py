@@ -109,6 +109,10 @@ class PartBackedStore:
                 "Fix: name another."
             ) from None
 
+    def continues(self, spec: object, layout: Layout) -> bool:
+        """Return whether this store has this spec and layout, with any model."""
+        return self.store.header.spec_digest == self._header_of(spec, layout).spec_digest
+
     def resumed(self, spec: object, layout: Layout) -> Self:
         """Return this store if it has this spec and layout, with any model.
 
@@ -117,15 +121,19 @@ class PartBackedStore:
         ExistsError
             If it has others; the message names what differs.
         """
-        stored = self.store.header
-        layout = replace(layout, model=stored.layout.model, grown_from=stored.layout.grown_from)
-        wanted = Header(kind=self.kind, spec=to_json(spec), layout=layout)
-        if stored.spec_digest != wanted.spec_digest:
+        if not self.continues(spec, layout):
+            difference = _difference(self.store.header, self._header_of(spec, layout))
             raise ExistsError(
-                f"{self.where} is another store: it differs in {_difference(stored, wanted)}. "
-                "Fix: give the options it was made with, or name another path."
+                f"{self.where} is another store: it differs in {difference}. Fix: give the "
+                "options it was made with, or name another path."
             )
         return self
+
+    def _header_of(self, spec: object, layout: Layout) -> Header:
+        """Return the header of a spec and a layout, with the model and the states of this store."""
+        stored = self.store.layout
+        layout = replace(layout, model=stored.model, grown_from=stored.grown_from)
+        return Header(kind=self.kind, spec=to_json(spec), layout=layout)
 
     @classmethod
     def open(cls, path: Where) -> Self:

@@ -8,6 +8,8 @@ from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.cells.build import PartSorter, PlaceRun, PlaceSorter
 from mercore.stores.codes import open_code_store
 from mercore.stores.indexes.cells import CellStore, SortedParts
+from mercore.stores.part_store.header import Header
+from mercore.stores.part_store.part_store import PartStore
 
 Advance = Callable[[int], None]  # is called with the number of parts written
 
@@ -17,9 +19,11 @@ def open_part_sorter(codes: str, parts: str) -> PartSorter:
     return PartSorter(open_code_store(codes), SortedParts.open(parts))
 
 
-def open_place_sorter(parts: str, cells: str) -> PlaceSorter:
-    """Return a writer of an index, with both stores open."""
-    return PlaceSorter(SortedParts.open(parts), CellStore.open(cells))
+def open_place_sorter(parts: str, cells: str, header: Header) -> PlaceSorter:
+    """Return a writer of an index in the state of a header, with both stores open."""
+    stored, wanted = CellStore.open(cells), CellStore(PartStore(cells, header))
+    earlier = stored if stored.rows < wanted.rows else None
+    return PlaceSorter(SortedParts.open(parts), wanted, earlier)
 
 
 def sort_parts(
@@ -43,20 +47,23 @@ def sort_parts(
 
 
 def sort_places(
-    workers: Workers, stores: tuple[str, str], runs: Sequence[PlaceRun], advance: Advance
+    workers: Workers,
+    stores: tuple[str, str, Header],
+    runs: Sequence[PlaceRun],
+    advance: Advance,
 ) -> None:
     """Sort runs of places, and write their parts.
 
     Parameters
     ----------
-    stores : the paths of the sorted parts and of the index
+    stores : the paths of the sorted parts and of the index, and its header, which may be that of
+        a state to which it grows
 
     Raises
     ------
     ClusterError
         If the workers go away, or keep dying of one run.
     """
-    parts, cells = map(resolved, stores)
-    workers.run(
-        Work(cells, partial(open_place_sorter, parts, cells)), PlaceSorter.write, runs, advance
-    )
+    parts, cells = map(resolved, stores[:2])
+    work = Work(cells, partial(open_place_sorter, parts, cells, stores[2]))
+    workers.run(work, PlaceSorter.write, runs, advance)

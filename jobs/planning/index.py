@@ -62,8 +62,8 @@ def _plan_cells(task: CellsTask, cores: int | None) -> Report:
 def _cell_seconds(plan: CellPlan) -> float:
     """Return the seconds to sort the first part of the codes by drawn centres, and to write it."""
     few = replace(plan, codes=first_parts(plan.codes, 1))
-    model = few.codes.model | drawn_centres(plan.draw_points(plan.spec.cells))
-    layout = replace(few.sorted_layout, model=model_entries(model))
+    model = drawn_centres(plan.draw_points(plan.spec.cells))
+    layout = replace(few.sorted_layout(few.codes.rows), model=model_entries(model))
     with TemporaryDirectory(prefix="mercore-plan-") as folder:
         store = SortedParts.create(Path(folder) / "parts", few.spec, layout, model, source_path="")
         sorter = PartSorter(few.codes, store)

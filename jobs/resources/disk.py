@@ -54,7 +54,7 @@ def cell_store_bytes(plan: CellPlan) -> dict[str, int]:
     spec = to_json(plan.spec)
     headers = [
         Header(kind=kind.kind, spec=spec, layout=layout)
-        for kind, layout in ((CellStore, plan.layout), (SortedParts, plan.sorted_layout))
+        for kind, layout in ((CellStore, plan.layout), (SortedParts, plan.sorted_layout(plan.rows)))
     ]
     index, beside = (_sizes(header, plain=True) for header in headers)
     return {**index, "sorted_parts": sum(beside.values())}

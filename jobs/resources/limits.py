@@ -216,7 +216,7 @@ def cell_search_bytes(
     batch = min(options.batch, queries)
     model = sum(values.nbytes for values in cells.model.values())
     tables = BLOCK * (3 * spec_of(cells).memory(cells.spec.dims).query + 8 * probes)
-    scanned = int(np.sort(np.diff(cells.starts))[-probes:].sum())
+    scanned = int(np.sort(cells.sizes)[-probes:].sum())
     thread = scanned * (3 * row_bytes(cells.store.layout.columns) + 24)
     if vectors is not None:
         thread = max(thread, _scored_part_bytes(vectors))

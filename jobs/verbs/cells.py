@@ -2,8 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from mercore.jobs.verbs.inputs import exclusive
 from mercore.jobs.verbs.resuming import begun, restored
 from mercore.jobs.verbs.searches.task import open_source_vectors
 from mercore.pipeline.cells.build import count_cells, place_bytes, runs_of, sort_bytes
-from mercore.pipeline.cells.centres import Centres
+from mercore.pipeline.cells.centres import CENTRES, Centres
 from mercore.pipeline.cells.plan import CellPlan
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
@@ -40,13 +39,13 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.formats.source import Source
-from mercore.stores.indexes.cells import STARTS, CellStore, SortedParts
+from mercore.stores.indexes.cells import CellStore, SortedParts, starts_name
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import location_of
-from mercore.stores.part_backed_store import PartBackedStore
+from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.part_store.header import model_entries
 from mercore.stores.rows import AnyQueries, open_rows
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import Vectors, dropped_name
 from mercore.stores.wording import option
 
 if TYPE_CHECKING:
@@ -54,6 +53,13 @@ if TYPE_CHECKING:
 
 WINDOW = 4  # parts whose bounds the search that measures recall compares at a time
 SORTED = ".sorted"  # added to the path of an index: the store of its sorted parts
+
+
+class Hands(NamedTuple):
+    """Those who sort: the workers, and the lease of the index under which they do."""
+
+    workers: "Workers"
+    lease: LeaseHandle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,49 +141,99 @@ class CellsTask:
     def run(self) -> Report:
         """Sort the parts that are missing or wrong; return a description of the index."""
         from mercore.jobs.cluster.connect import connect  # Dask loads when it is used
-        from mercore.jobs.cluster.sort_cells import sort_places
 
         self.check_limits()
-        began, plan, execution = time.perf_counter(), self.plan, self.execution
+        began, execution = time.perf_counter(), self.execution
         with exclusive(self.store) as lease, connect(execution) as workers:
-            sorted_parts = cache(partial(self._sorted, workers, lease))
+            hands = Hands(workers, lease)
             there = CellStore.begun(self.store)
-            store = there and there.resumed(plan.spec, plan.layout)
-            store = store or self._created(sorted_parts())
-            undone = restored(store, lambda: self._model(sorted_parts()))
+            store = self._resumed(there) if there else self._created(self._sorted(hands, None))
+            undone = restored(store, lambda: self._model(self._sorted(hands, None)))
             if undone:
-                runs = runs_of(undone, self.parts_at_once(execution))
-                with progress("index", len(undone), "parts") as advance:
-                    stores = sorted_parts().where, str(self.store)
-                    sort_places(workers, stores, runs, lease.checked(advance))
-                store.store.sweep()  # killed workers leave scratch files
-                store.store.location.sync_folders()
+                self._refuse_grown(store)
+                self._sort(hands, self._sorted(hands, store), store, undone)
+            if store.rows < self.plan.rows:
+                parts = self._sorted(hands, store, self.plan.rows - store.rows)
+                store = self._grown(store, parts)
+                new = list(store.undone_parts(int(store.runs[-1][0]) // store.part_rows))
+                self._sort(hands, parts, store, new)
+                lease.check()
+                publish_growth(store.store)
+                undone += new
             left = SortedParts.begun(self.store + SORTED)
             if left is not None:
                 left.store.remove()
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_cells(store), "parts_done_now": len(undone), "seconds": seconds}
 
-    def _sorted(self, workers: "Workers", lease: LeaseHandle) -> SortedParts:
-        """Sort each part of the codes that is not sorted yet; return the store of sorted parts."""
+    def _sort(
+        self, hands: "Hands", parts: SortedParts, store: CellStore, undone: list[int]
+    ) -> None:
+        """Write the parts of an index that are missing or wrong."""
+        from mercore.jobs.cluster.sort_cells import sort_places
+
+        runs = runs_of(undone, self.parts_at_once(self.execution))
+        with progress("index", len(undone), "parts") as advance:
+            stores = parts.where, str(self.store), store.store.header
+            sort_places(hands.workers, stores, runs, hands.lease.checked(advance))
+        store.store.sweep()  # killed workers leave scratch files
+        store.store.location.sync_folders()
+
+    def _sorted(
+        self, hands: "Hands", index: CellStore | None, rows: int | None = None
+    ) -> SortedParts:
+        """Sort the parts of the last ``rows`` codes that are not sorted yet; return their store.
+
+        By default these are all rows. The centres are those of ``index``, or learned.
+        """
         from mercore.jobs.cluster.sort_cells import sort_parts
 
         path, plan = self.store + SORTED, self.plan
-        there = SortedParts.begun(path)
-        if there:
-            parts = there.resumed(plan.spec, plan.sorted_layout)
-        else:
+        wanted = plan.sorted_layout(rows or plan.rows)
+        parts = SortedParts.begun(path)
+        if parts is not None and not parts.continues(plan.spec, wanted):
+            parts.store.remove()  # it was of an earlier state of the codes
+            parts = None
+
+        def centres() -> dict[str, NDArray[Any]]:
+            return plan.centres if index is None else {name: index.model[name] for name in CENTRES}
+
+        if parts is None:
             with waiting("learning the centres of cells"):
-                layout = replace(plan.sorted_layout, model=model_entries(plan.model))
+                layout = replace(wanted, model=model_entries(centres()))
             source = self._source
-            parts = SortedParts.create(path, plan.spec, layout, plan.model, source_path=source)
-        undone = restored(parts, lambda: plan.model)
+            parts = SortedParts.create(path, plan.spec, layout, centres(), source_path=source)
+        undone = restored(parts, centres)
         if undone:
             with progress("sort", len(undone), "parts") as advance:
                 stores = str(plan.codes.where), path
-                sort_parts(workers, stores, undone, lease.checked(advance))
+                sort_parts(hands.workers, stores, undone, hands.lease.checked(advance))
             parts.store.sweep()
         return parts
+
+    def _resumed(self, store: CellStore) -> CellStore:
+        """Return an index that is there, if it is of these codes or of an earlier state of them."""
+        plan = self.plan.of_state(store.spec)
+        return store.resumed(plan.spec, plan.layout)
+
+    def _refuse_grown(self, store: CellStore) -> None:
+        """Refuse to complete an index whose codes have grown since it was begun."""
+        if store.rows < self.plan.rows:
+            raise ExistsError(
+                f"{store.where} is not whole, and its codes have grown from {store.rows:,} to "
+                f"{self.plan.rows:,} rows since: expected a whole index, to add rows to. Fix: "
+                f"mercore index {self.plan.codes.where} NEW_PATH"
+            )
+
+    def _grown(self, store: CellStore, parts: SortedParts) -> CellStore:
+        """Return the next state of an index, which has the rows of sorted parts too."""
+        state = len(store.store.layout.grown_from) + 1
+        counts = count_cells(parts, self.plan.spec.cells)
+        model = {starts_name(state): store.rows + np.append(0, np.cumsum(counts))}
+        dropped = self.plan.codes.dropped[len(store.dropped) :]
+        if dropped.size:
+            model[dropped_name(state)] = dropped
+        return store.grown_to(self.plan.spec, self.plan.rows, model)
 
     def _created(self, parts: SortedParts) -> CellStore:
         """Make an empty index of the cells of sorted parts."""
@@ -186,12 +242,14 @@ class CellsTask:
         return CellStore.create(self.store, plan.spec, layout, model, source_path=self._source)
 
     def _model(self, parts: SortedParts) -> dict[str, NDArray[Any]]:
-        """Return the model: that of the sorted parts, where cells start, and the measured ranks."""
+        """Return the model: of the codes, the centres, where cells start, and measured ranks."""
+        codes, settings = self.plan.codes, self._settings
         counts = count_cells(parts, self.plan.spec.cells)
-        model = {**parts.model, STARTS: np.append(0, np.cumsum(counts))}
+        starts = {starts_name(0): np.append(0, np.cumsum(counts))}
+        dropped = {dropped_name(0): codes.dropped} if codes.dropped.size else {}
+        model = {**codes.undropped_model, **dropped, **parts.model, **starts}
         if self.vectors is None:
             return model
-        codes, settings = self.plan.codes, self._settings
         opened, centres = OpenCodes(codes, encoder_of(codes)), Centres(model)
         scorer = ExactScorer(
             vectors=self.vectors,
@@ -224,11 +282,11 @@ def open_cells(
         sample = mapped_source(open_rows(queries), map_of(codes))
         kernel = kernel_from_spec(codes.spec.kernel, None)
         check_queries(sample, kernel, codes.spec.dims, codes.where)
-    for path, kind in ((store, CellStore), (store + SORTED, SortedParts)):
-        there = begun(path, kind)
-        if there is not None:
-            refuse_grown(codes, there)
-            there.resumed(plan.spec, plan.layout if kind is CellStore else plan.sorted_layout)
+    there = begun(store, CellStore)
+    begun(store + SORTED, SortedParts)
+    if there is not None:
+        state = plan.of_state(there.spec)
+        there.resumed(state.spec, state.layout)
     return CellsTask(
         plan=plan,
         store=store,
@@ -251,21 +309,3 @@ def _open_vectors(codes: CodeStore, moved: str | None) -> Vectors | None:
             why = error.message
     echo(f"recall is not measured, so {option('probes')} has no default: {why}", err=True)
     return None
-
-
-def refuse_grown(codes: CodeStore, index: PartBackedStore) -> None:
-    """Refuse an index of codes that have grown since: an index cannot grow.
-
-    Raises
-    ------
-    ExistsError
-        If it is such an index.
-    """
-    earlier = {state["digest"]: state["rows"] for state in codes.store.layout.grown_from}
-    made_of = index.store.header.spec["codes"]
-    if made_of in earlier:
-        raise ExistsError(
-            f"{index.where} is an index of the first {earlier[made_of]:,} of {codes.rows:,} codes: "
-            f"{codes.where} has grown, and an index cannot grow. "
-            f"Fix: mercore index {codes.where} NEW_PATH"
-        )

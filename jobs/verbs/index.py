@@ -8,7 +8,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, order_store_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
-from mercore.jobs.verbs.cells import CellsTask, open_cells, refuse_grown
+from mercore.jobs.verbs.cells import CellsTask, open_cells
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, restored
@@ -17,7 +17,7 @@ from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.orders.build import runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
-from mercore.stores.codes import open_code_store
+from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError
 from mercore.stores.indexes import CellStore, OrderStore
 from mercore.stores.location.resolve import location_of
@@ -142,13 +142,33 @@ class OrdersTask:
         return OrderStore.create(self.store, plan.spec, plan.layout, plan.model, source_path=source)
 
 
+def refuse_grown(codes: CodeStore, orders: OrderStore) -> None:
+    """Refuse sorted orders of codes that have grown since: orders cannot grow.
+
+    Raises
+    ------
+    ExistsError
+        If they are such orders.
+    """
+    if orders.spec.codes in {state["digest"] for state in codes.store.layout.grown_from}:
+        raise ExistsError(
+            f"{orders.where} holds sorted orders of the first {orders.rows:,} of {codes.rows:,} "
+            f"codes: {codes.where} has grown, and sorted orders cannot grow. "
+            f"Fix: mercore index {codes.where} NEW_PATH"
+        )
+
+
 def open_index(codes: str, store: str, options: IndexOptions) -> OrdersTask | CellsTask:
     """Open the codes; refuse codes that have no index, and a path that is taken."""
     options.check()
     opened = open_code_store(codes)
     if not isinstance(spec_of(opened), Bits):
+        there = CellStore.begun(store)  # an index keeps its defaults when it grows
         plan = plan_cells(
-            opened, options.cells, random_state=options.random_state, part_rows=options.part_rows
+            opened,
+            there.spec.cells if there and options.cells is None else options.cells,
+            random_state=options.random_state,
+            part_rows=there.part_rows if there and options.part_rows is None else options.part_rows,
         )
         refuse_unused(
             f"{codes} has no binary codes", epsilon=options.epsilon, orders=options.orders

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
@@ -150,7 +148,7 @@ def describe_orders(orders: OrderStore) -> Report:
 def describe_cells(cells: CellStore) -> Report:
     """Return the description of an index of cells, which may be unfinished."""
     done, curve = cells.store.done(), curve_of(cells.model)
-    columns, largest = cells.store.column_bytes(done), int(np.diff(cells.starts).max())
+    columns, largest = cells.store.column_bytes(done), int(cells.sizes.max())
     return {
         "kind": cells.kind,
         "path": cells.where,

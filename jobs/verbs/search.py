@@ -36,12 +36,13 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     options.check_out(queries)
     _refuse_swapped(store, queries)
     stored = open_stored(store)
+    if isinstance(stored, CellStore | OrderStore):
+        because = f"{store} holds an index, which is searched for all queries alike"
+        refuse_unused(because, same=options.labels.same, other=options.labels.other)
     if isinstance(stored, CellStore):
         return _within(open_cell_search(store, stored, queries, options), options)
     refuse_unused(f"{store} is no index of cells", probes=options.probes, recall=options.recall)
     if isinstance(stored, OrderStore):
-        because = f"{store} holds sorted orders, which are searched for all queries alike"
-        refuse_unused(because, same=options.labels.same, other=options.labels.other)
         return open_order_search(store, stored, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     opened = open_searched(store, stored, options)

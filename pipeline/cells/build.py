@@ -14,6 +14,7 @@ from mercore.pipeline.cells.plan import CellPlan, coordinate_spec
 from mercore.stores.codes import CodeStore
 from mercore.stores.indexes.cells import CELLS, ROWS, CellStore, SortedParts
 from mercore.stores.part_store.header import row_bytes
+from mercore.stores.part_store.row_lookup import read_ranges
 
 SORTED_BYTES = 40  # per row that is sorted: cells, places, and the sort's own memory
 NEAR_BYTES = 16  # per point and centre while points are assigned
@@ -61,17 +62,20 @@ class PartSorter:
 
     def write(self, part: int) -> int:
         """Sort a part by cell, and rows of a cell by number; return 1, the parts written."""
-        first, stop = self.codes.bounds(part)
-        names, receipt = self.coordinates.scanned_names, self.codes.receipts[part]
-        columns = {name: self.codes.store.read_chunk(receipt, name) for name in names}
+        before = self.codes.rows - self.sorted.rows
+        start, stop = (before + row for row in self.sorted.bounds(part))
+        columns = {
+            name: read_ranges(self.codes.store, self.codes.receipts, name, [(start, stop)])
+            for name in self.coordinates.scanned_names
+        }
         cells = np.concatenate(
             [
                 self.centres.assign(self.coordinates.decode(self.codes.model, block))
-                for block in _blocks(columns, stop - first)
+                for block in _blocks(columns, stop - start)
             ]
         )
         order = np.argsort(cells, kind="stable")
-        rows = np.arange(first, stop, dtype=self.sorted.store.columns[ROWS].dtype)
+        rows = np.arange(start, stop, dtype=self.sorted.store.columns[ROWS].dtype)
         columns = {name: each[order] for name, each in columns.items()}
         self.sorted.store.write_part(part, {**columns, ROWS: rows[order], CELLS: cells[order]})
         return 1
@@ -95,33 +99,56 @@ def count_cells(sorted_parts: SortedParts, cells: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class PlaceSorter:
-    """The writer of an index: the sorted parts, and the store of their rows by cell."""
+    """The writer of an index: the sorted parts, and the store of their rows by cell.
+
+    ``earlier`` is the state of the index before it grows, whose rows the sorted parts lack.
+    """
 
     sorted: SortedParts
     cells: CellStore
+    earlier: CellStore | None = None
 
     def write(self, run: PlaceRun) -> int:
         """Sort the rows of a run of places, and write its parts; return how many."""
-        store, starts = self.cells, self.cells.starts
-        group_starts = store.model["group_starts"]
+        store = self.cells
         start, stop = store.bounds(run.wanted[0])[0], store.bounds(run.wanted[-1])[1]
-        ends = np.searchsorted(starts, [start, stop - 1], side="right") - 1  # cells of the ends
-        first, last = (np.searchsorted(group_starts, ends, side="right") - 1).tolist()
-        ranges = [
-            (int(before[first]), int(before[last + 1]))
-            for before in self._before
-            if before[first] < before[last + 1]
-        ]
-        order = np.argsort(self.sorted.read(CELLS, ranges), kind="stable")  # rows ascend
-        begin = start - int(starts[group_starts[first]])
-        order = order[begin : begin + stop - start]
-        columns = {
-            name: self.sorted.read(name, ranges)[order] for name in store.store.layout.column_names
-        }
+        pieces = []
+        for starts in store.runs:
+            first, behind = max(start, int(starts[0])), min(stop, int(starts[-1]))
+            if first < behind:
+                old = self.earlier is not None and behind <= self.earlier.rows
+                pieces.append((self._stored if old else self._of_run)(starts, first, behind))
+        columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         for part in run.wanted:
             at, end = (place - start for place in store.bounds(part))
             store.store.write_part(part, {name: each[at:end] for name, each in columns.items()})
         return len(run.wanted)
+
+    def _stored(self, _: NDArray[np.int64], first: int, behind: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of places of the index as it was."""
+        assert self.earlier is not None
+        names = self.cells.store.layout.column_names
+        return {name: self.earlier.read(name, [(first, behind)]) for name in names}
+
+    def _of_run(
+        self, starts: NDArray[np.int64], first: int, behind: int
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of places [first, behind) of a run of the index."""
+        groups = self.cells.model["group_starts"]
+        ends = np.searchsorted(starts, [first, behind - 1], side="right") - 1  # their cells
+        group, last = (np.searchsorted(groups, ends, side="right") - 1).tolist()
+        ranges = [
+            (int(before[group]), int(before[last + 1]))
+            for before in self._before
+            if before[group] < before[last + 1]
+        ]
+        rows = self.sorted.read(ROWS, ranges)
+        kept = np.flatnonzero((rows >= starts[0]) & (rows < starts[-1]))
+        order = kept[np.argsort(self.sorted.read(CELLS, ranges)[kept], kind="stable")]
+        begin = first - int(starts[groups[group]])
+        order = order[begin : begin + behind - first]
+        names = self.cells.store.layout.column_names
+        return {name: self.sorted.read(name, ranges)[order] for name in names}
 
     @cached_property
     def _before(self) -> list[NDArray[np.int64]]:

@@ -23,7 +23,7 @@ PER_GROUP = 1 << 8  # points of the sample that groups are found with, per group
 NEAR_GROUPS = 4  # measured on 314 615 rows: as good as all of them
 BLOCK = 1 << 14  # points that are assigned at once
 NEARNESS = 1 << 22  # distances of points and all centres that are held at once
-GROUPS = "groups", "group_starts"  # model arrays
+CENTRES = "centres", "groups", "group_starts"  # model arrays
 
 
 def learn_centres(points: Float32, cells: int, random_state: int) -> dict[str, NDArray[Any]]:

@@ -31,9 +31,10 @@ SAMPLE_PER_CELL, MAX_SAMPLE = 40, 1 << 20  # rows that centres are learned from
 
 @dataclass(frozen=True, kw_only=True)
 class CellPlan:
-    """The inputs that decide the bytes of an index of cells."""
+    """The inputs that decide the bytes of an index of cells, of the first ``rows`` codes."""
 
     codes: CodeStore
+    rows: int
     coordinates: CoordinateCodes
     spec: CellSpec
     columns: list[dict[str, Any]]
@@ -42,15 +43,12 @@ class CellPlan:
     @property
     def layout(self) -> Layout:
         """The layout of the index, without its model."""
-        return Layout(
-            rows=self.codes.rows, part_rows=self.part_rows, columns=self.columns, model={}
-        )
+        return Layout(rows=self.rows, part_rows=self.part_rows, columns=self.columns, model={})
 
-    @property
-    def sorted_layout(self) -> Layout:
-        """The layout of the sorted parts, without their model: parts are those of the codes."""
+    def sorted_layout(self, rows: int) -> Layout:
+        """Return the layout of the sorted parts of the last ``rows`` rows, without their model."""
         columns = [*self.columns, column_fields(CELLS, "uint32", None)]
-        return replace(self.layout, part_rows=self.codes.part_rows, columns=columns)
+        return replace(self.layout, rows=rows, part_rows=self.codes.part_rows, columns=columns)
 
     @property
     def sample(self) -> int:
@@ -84,12 +82,21 @@ class CellPlan:
         return self.coordinates.decode(self.codes.model, columns)
 
     @cached_property
-    def model(self) -> dict[str, NDArray[Any]]:
-        """The arrays of the encoder, the centres, and the rows that ingest dropped."""
-        codes, spec = self.codes, self.spec
-        centres = learn_centres(self.draw_points(self.sample), spec.cells, spec.random_state)
-        model = {**codes.undropped_model, **centres}
-        return {**model, "dropped": codes.dropped} if codes.dropped.size else model
+    def centres(self) -> dict[str, NDArray[Any]]:
+        """The model arrays of the centres."""
+        spec = self.spec
+        return learn_centres(self.draw_points(self.sample), spec.cells, spec.random_state)
+
+    def of_state(self, spec: CellSpec) -> "CellPlan":
+        """Return the plan for the codes of the spec of an index, if they are an earlier state."""
+        states = {each["digest"]: each["rows"] for each in self.codes.store.layout.grown_from}
+        if spec.codes not in states:
+            return self
+        return replace(
+            self,
+            rows=states[spec.codes],
+            spec=replace(self.spec, codes=spec.codes, source=spec.source),
+        )
 
 
 def default_cells(rows: int) -> int:
@@ -158,6 +165,7 @@ def plan_cells(
     )
     return CellPlan(
         codes=codes,
+        rows=codes.rows,
         coordinates=coordinates,
         spec=spec,
         columns=columns,

@@ -143,16 +143,24 @@ class OpenCells:
 
     def _from_store(self, cells: list[int]) -> dict[int, list[NDArray[Any]]]:
         """Return the columns of ascending cells, read and checked, and offer them to the cache."""
-        starts, store = self.store.starts, self.store
-        ranges = ranges_of(starts, np.array(cells))
+        runs, store, wanted = self.store.runs, self.store, np.array(cells)
+        ranges = [each for starts in runs for each in ranges_of(starts, wanted)]
         columns = [store.read(name, ranges) for name in store.store.layout.column_names]
-        ends = np.cumsum(starts[np.array(cells) + 1] - starts[cells])[:-1].tolist()
-        pieces = zip(*(np.split(values, ends) for values in columns), strict=True)
-        read = dict(zip(cells, map(list, pieces), strict=True))
+        sizes = np.concatenate([starts[wanted + 1] - starts[wanted] for starts in runs])
+        pieces = [np.split(values, np.cumsum(sizes)[:-1]) for values in columns]
+        read = {
+            cell: [_joined(each[number :: len(cells)]) for each in pieces]
+            for number, cell in enumerate(cells)
+        }
         if self.cache.cache_bytes:
             for cell, values in read.items():
                 self.cache.offer(cell, values)
         return read
+
+
+def _joined(pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the rows of a cell from those of each run."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def ranges_of(starts: NDArray[np.int64], cells: NDArray[np.int64]) -> list[Range]:

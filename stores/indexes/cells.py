@@ -5,6 +5,7 @@ beside the index while it is made. ``CellStore`` holds the rows of all parts.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from mercore.stores.spec import from_json
 from mercore.stores.vectors import original_ids
 
 KIND = "cells"
-ROWS, CELLS, STARTS = "rows", "cells", "starts"  # columns beside those of codes; a model array
+ROWS, CELLS = "rows", "cells"  # columns beside those of codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +36,13 @@ class CellSpec:
     dims: int
 
 
+def starts_name(state: int) -> str:
+    """Return the name of the model array of where cells start in the run of a state."""
+    return f"starts_{state}" if state else "starts"
+
+
 class SortedParts(PartBackedStore):
-    """The parts of codes, each sorted by cell, with the cells of their rows."""
+    """Parts of the last rows of codes, each sorted by cell, with the cells of their rows."""
 
     kind, called = "sorted_parts", "store of sorted parts"
 
@@ -65,10 +71,18 @@ class CellStore(SortedParts):
 
     kind, called = KIND, "index of cells"
 
+    @cached_property
+    def runs(self) -> list[NDArray[np.int64]]:
+        """The first place of each cell, and the place behind the last, int64[C + 1] per run.
+
+        Rows that were indexed together are a run; its places are as many, from its first row on.
+        """
+        return [self.model[starts_name(state)] for state in range(self._states)]
+
     @property
-    def starts(self) -> NDArray[np.int64]:
-        """The first place of each cell, and the number of places, int64[C + 1]."""
-        return self.model[STARTS]
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows of each cell, int64[C]."""
+        return np.asarray(np.sum([np.diff(starts) for starts in self.runs], axis=0))
 
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the original ids of rows; −1 stays −1."""

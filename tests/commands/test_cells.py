@@ -15,6 +15,7 @@ from tests.support.queueing import Queue
 from tests.support.running import (
     count_receipts,
     files_of,
+    histograms,
     invoke,
     kill_after,
     names_in,
@@ -314,3 +315,92 @@ def test_a_job_indexes(coded: Path, cells: Path, queue: Queue, tmp_path: Path) -
     report = queue.wait(job)
     assert (report["state"], report["parts_done"]) == ("done", PARTS)
     assert files_of(tmp_path / "cells") == files_of(cells)
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an index of 1 300 rows, whose codes have grown to 1 730 rows and then 2 000."""
+    folder = tmp_path_factory.mktemp("growing")
+    rows = histograms(2000, 24, seed=9)
+    for name, part in (("0", rows[:1300]), ("1", rows[1300:1730]), ("2", rows[1730:])):
+        np.save(folder / f"{name}.npy", part)
+    np.save(folder / "queries.npy", histograms(9, 24, seed=10))
+    succeed(f"ingest {folder}/0.npy {folder}/vectors")
+    succeed(f"encode {folder}/vectors {folder}/codes", *ENCODE)
+    succeed(f"index {folder}/codes {folder}/first --cells 20 --part-rows 200")
+    shutil.copytree(folder / "first", folder / "cells")
+    for more in ("1", "2"):
+        succeed(f"append {folder}/{more}.npy {folder}/vectors")
+        succeed(f"encode {folder}/vectors {folder}/codes", *ENCODE)
+        grown = json.loads(succeed(f"index {folder}/codes {folder}/cells --json"))
+        assert grown["parts_done_now"] in (3, 2)
+    return folder
+
+
+def test_appended_rows_are_found_without_building_anew(growing: Path) -> None:
+    words = (growing / "queries.npy", "-k", K)
+    flat = hits_of(growing / "codes", *words)
+    assert (flat.ids >= 1300).any()
+    assert (flat.ids >= 1730).any()
+    assert_same(hits_of(growing / "cells", *words, "--probes", 20), flat)
+    few = hits_of(growing / "cells", *words, "--probes", 3, "--rerank", 30)
+    assert (few.ids >= 1300).any()
+    report = json.loads(succeed(f"info {growing}/cells --json"))
+    assert (report["rows"], report["parts"], report["parts_done"]) == (2000, 10, 10)
+    assert json.loads(succeed(f"check {growing}/cells --json"))["faults"] == []
+    with mercore.open(growing / "cells") as index:
+        found = index.search(np.load(growing / "queries.npy"), k=K, probes=20)
+    assert_same(found, flat)
+    again = json.loads(succeed(f"index {growing}/codes {growing}/cells --json"))
+    assert again["parts_done_now"] == 0
+
+
+def test_an_index_that_has_not_grown_has_the_rows_of_before(growing: Path) -> None:
+    words = (growing / "queries.npy", "-k", K, "--probes", 20)
+    for more in ((), ("--rerank", 30)):
+        searched = invoke("search", growing / "first", *words, *more)
+        assert searched.code == 0, searched.err
+        assert "newer rows are not searched" in searched.err
+        ids = [int(line.split("\t")[2]) for line in searched.out.splitlines()[1:]]
+        assert max(ids) < 1300
+
+
+def test_a_grown_index_is_mended_in_every_run(growing: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(growing / "cells", tmp_path / "cells"))
+    whole = files_of(store)
+    for part in (0, 6, 8, 9):
+        (store / f"receipts/c/{part}/0").unlink()
+    chunk = store / "code/c/7/0"
+    chunk.write_bytes(b"x" + chunk.read_bytes()[1:])
+    again = json.loads(succeed(f"index {growing}/codes {store} --json"))
+    assert again["parts_done_now"] == 5
+    for name, data in files_of(store).items():  # receipts name the state in which they were made
+        assert name.startswith("receipts/") or data == whole[name]
+    assert json.loads(succeed(f"check {store} --json"))["faults"] == []
+    broken = Path(shutil.copytree(growing / "first", tmp_path / "first"))
+    (broken / "receipts/c/3/0").unlink()
+    refused = invoke(f"index {growing}/codes {broken}")
+    assert (refused.code, refused.out) in ((1, ""), (2, ""))
+    assert "is not whole, and its codes have grown" in refused.err
+
+
+@pytest.mark.slow
+def test_a_killed_growth_leaves_the_old_rows_or_all(growing: Path, tmp_path: Path) -> None:
+
+    for place in ("once", "killed"):
+        shutil.copytree(growing / "first", tmp_path / place)
+    succeed(f"index {growing}/codes {tmp_path}/once")
+    expected = files_of(tmp_path / "once")
+    rng, words = np.random.default_rng(3), (f"index {growing}/codes {tmp_path}/killed",)
+    flat = hits_of(growing / "codes", growing / "queries.npy", "-k", K)
+    for wanted in (1, 3, 8, 10):
+        process = start(*words)
+        sorted_parts = tmp_path / "killed.sorted"
+        watched, count = (sorted_parts, wanted) if wanted < 4 else (tmp_path / "killed", wanted)
+        wait_for_receipts(watched, count, process)
+        kill_after(process, int(rng.integers(0, 8_000)))
+        searched = hits_of(tmp_path / "killed", growing / "queries.npy", "-k", K, "--probes", 20)
+        assert searched.ids.max() < 1300 or np.array_equal(searched.ids, flat.ids)
+    succeed(*words)
+    assert files_of(tmp_path / "killed") == expected
+    assert names_in(tmp_path) == ["killed", "once"]

@@ -12,7 +12,12 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import cell_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
-from mercore.jobs.verbs.searches.task import SearchOptions, SearchTask, open_source_vectors
+from mercore.jobs.verbs.searches.task import (
+    SearchOptions,
+    SearchTask,
+    open_source_vectors,
+    print_growth,
+)
 from mercore.pipeline.cells.probe import OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.encoder import check_range
@@ -146,6 +151,7 @@ def open_cell_search(
             "scheduler": options.execution.scheduler,
         }
         refuse_unused(f"other processes only {option('rerank')}", **unused)
+        print_growth(cells)
     else:
         vectors = selected_vectors(open_source_vectors(cells, options.vectors), selection)
     task = CellTask(

@@ -257,7 +257,7 @@ def _as_encoded(codes: CodeStore | Index, path: str, *, exact: bool) -> Vectors:
     return vectors
 
 
-def print_growth(codes: CodeStore) -> None:
+def print_growth(codes: CodeStore | CellStore) -> None:
     """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
     header = codes.source_header(codes.source_path)
     if header and codes.encoded_rows in {state["rows"] for state in header.layout.grown_from}:
@@ -276,7 +276,8 @@ def _renewal(codes: CodeStore | Index) -> str:
     if isinstance(codes, CodeStore):
         paths = shlex.join([codes.source_path, codes.where])
         return f"mercore encode {paths}, with the options of before."
-    return "mercore encode the rows into their codes, then mercore index the codes to a new path."
+    again = "" if isinstance(codes, CellStore) else " to a new path"
+    return f"mercore encode the rows into their codes, then mercore index the codes{again}."
 
 
 @dataclass(frozen=True, kw_only=True)

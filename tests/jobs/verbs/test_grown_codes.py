@@ -180,7 +180,7 @@ def test_sorted_orders_of_grown_codes_are_made_anew(
     capsys.readouterr()
     mercore.search(orders, rows[:3], k=2)
     assert capsys.readouterr().err.count("newer rows are not searched") == 1
-    with pytest.raises(ExistsError, match=r"an index cannot grow\. Fix: mercore index"):
+    with pytest.raises(ExistsError, match=r"sorted orders cannot grow\. Fix: mercore index"):
         api.index(codes, orders, orders=2)
     api.index(codes, vectors.with_name("new"), orders=2)
     _, hits = mercore.search(vectors.with_name("new"), rows[60:63], k=1)

@@ -140,7 +140,7 @@ def test_a_point_belongs_to_the_nearest_centre_and_cells_are_ranked(codes: CodeS
 
 def test_rows_lie_by_cell_and_by_number(codes: CodeStore, cells: CellStore) -> None:
     everywhere = [(0, ROWS)]
-    rows, starts = cells.read("rows", everywhere), cells.starts
+    rows, (starts,) = cells.read("rows", everywhere), cells.runs
     of_row = assigned(cells.model, points_of(codes))
     expected = np.lexsort((np.arange(ROWS), of_row))
     assert np.array_equal(rows, expected)
