@@ -305,7 +305,8 @@ def index(
     Codes of coordinates (map-pq, kpca-pq, pca-pq, pq, kpca) are sorted by cell: the nearest of
     the centres that k-means finds in a sample. A search scans the cells near each query. Where the
     vectors are found, the recall of ``queries`` is measured and stored: a search takes from it how
-    many cells it needs. While it is made, the index takes twice its bytes.
+    many cells it needs. While it is made, the index takes twice its bytes. If the codes have grown,
+    the new rows are added.
 
     Binary codes are sorted into orders. Each order permutes the bits of all codes and sorts the
     rows by the permuted codes. A search looks at the rows next to each query in every order, and
