@@ -52,11 +52,15 @@ if TYPE_CHECKING:
     from mercore.jobs.cluster.workers import Workers
 
 WINDOW = 4  # parts whose bounds the search that measures recall compares at a time
-SORTED = ".sorted"  # added to the path of an index: the store of its sorted parts
 
 
-class Hands(NamedTuple):
-    """Those who sort: the workers, and the lease of the index under which they do."""
+def sorted_path(store: str) -> str:
+    """Return the path of the sorted parts of an index while it is made."""
+    return f"{store.rstrip('/')}.sorted"
+
+
+class LeasedWorkers(NamedTuple):
+    """The workers that sort, and the lease of the index under which they write."""
 
     workers: "Workers"
     lease: LeaseHandle
@@ -132,7 +136,7 @@ class CellsTask:
     def check_limits(self) -> None:
         """Refuse an index that exceeds the memory or the free disk."""
         execution = self.execution
-        there = sum(location_of(path).stored_bytes() for path in (self.store, self.store + SORTED))
+        there = sum(location_of(path).stored_bytes() for path in (self.store, sorted_path(self.store)))
         size = sum(cell_store_bytes(self.plan).values())
         check_disk("indexing", self.store, size - there)
         fix = f"a smaller {option('part_rows')}, fewer {option('cells')}" + execution.or_fewer
@@ -145,29 +149,29 @@ class CellsTask:
         self.check_limits()
         began, execution = time.perf_counter(), self.execution
         with exclusive(self.store) as lease, connect(execution) as workers:
-            hands = Hands(workers, lease)
+            leased = LeasedWorkers(workers, lease)
             there = CellStore.begun(self.store)
-            store = self._resumed(there) if there else self._created(self._sorted(hands, None))
-            undone = restored(store, lambda: self._model(self._sorted(hands, None)))
+            store = self._resumed(there) if there else self._created(self._sorted(leased, None))
+            undone = restored(store, lambda: self._model(self._sorted(leased, None)))
             if undone:
                 self._refuse_grown(store)
-                self._sort(hands, self._sorted(hands, store), store, undone)
+                self._sort(leased, self._sorted(leased, store), store, undone)
             if store.rows < self.plan.rows:
-                parts = self._sorted(hands, store, self.plan.rows - store.rows)
+                parts = self._sorted(leased, store, self.plan.rows - store.rows)
                 store = self._grown(store, parts)
                 new = list(store.undone_parts(int(store.runs[-1][0]) // store.part_rows))
-                self._sort(hands, parts, store, new)
+                self._sort(leased, parts, store, new)
                 lease.check()
                 publish_growth(store.store)
                 undone += new
-            left = SortedParts.begun(self.store + SORTED)
+            left = SortedParts.begun(sorted_path(self.store))
             if left is not None:
                 left.store.remove()
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_cells(store), "parts_done_now": len(undone), "seconds": seconds}
 
     def _sort(
-        self, hands: "Hands", parts: SortedParts, store: CellStore, undone: list[int]
+        self, leased: LeasedWorkers, parts: SortedParts, store: CellStore, undone: list[int]
     ) -> None:
         """Write the parts of an index that are missing or wrong."""
         from mercore.jobs.cluster.sort_cells import sort_places
@@ -175,12 +179,12 @@ class CellsTask:
         runs = runs_of(undone, self.parts_at_once(self.execution))
         with progress("index", len(undone), "parts") as advance:
             stores = parts.where, str(self.store), store.store.header
-            sort_places(hands.workers, stores, runs, hands.lease.checked(advance))
+            sort_places(leased.workers, stores, runs, leased.lease.checked(advance))
         store.store.sweep()  # killed workers leave scratch files
         store.store.location.sync_folders()
 
     def _sorted(
-        self, hands: "Hands", index: CellStore | None, rows: int | None = None
+        self, leased: LeasedWorkers, index: CellStore | None, rows: int | None = None
     ) -> SortedParts:
         """Sort the parts of the last ``rows`` codes that are not sorted yet; return their store.
 
@@ -188,7 +192,7 @@ class CellsTask:
         """
         from mercore.jobs.cluster.sort_cells import sort_parts
 
-        path, plan = self.store + SORTED, self.plan
+        path, plan = sorted_path(self.store), self.plan
         wanted = plan.sorted_layout(rows or plan.rows)
         parts = SortedParts.begun(path)
         if parts is not None and not parts.continues(plan.spec, wanted):
@@ -207,7 +211,7 @@ class CellsTask:
         if undone:
             with progress("sort", len(undone), "parts") as advance:
                 stores = str(plan.codes.where), path
-                sort_parts(hands.workers, stores, undone, hands.lease.checked(advance))
+                sort_parts(leased.workers, stores, undone, leased.lease.checked(advance))
             parts.store.sweep()
         return parts
 
@@ -283,21 +287,24 @@ def open_cells(
         kernel = kernel_from_spec(codes.spec.kernel, None)
         check_queries(sample, kernel, codes.spec.dims, codes.where)
     there = begun(store, CellStore)
-    begun(store + SORTED, SortedParts)
+    begun(sorted_path(store), SortedParts)
     if there is not None:
         state = plan.of_state(there.spec)
         there.resumed(state.spec, state.layout)
     return CellsTask(
         plan=plan,
         store=store,
-        vectors=_open_vectors(codes, vectors),
+        vectors=_open_vectors(codes, vectors, quiet=there is not None),
         queries=sample,
         given=execution,
     )
 
 
-def _open_vectors(codes: CodeStore, moved: str | None) -> Vectors | None:
-    """Return the vectors by which recall is measured; None, and say so, if it cannot be."""
+def _open_vectors(codes: CodeStore, moved: str | None, *, quiet: bool) -> Vectors | None:
+    """Return the vectors by which recall is measured; None if it cannot be.
+
+    That is printed, unless the index is there, and recall was measured or not.
+    """
     if is_custom(codes.spec.kernel):
         why = "the kernel is a custom one"
     else:
@@ -307,5 +314,6 @@ def _open_vectors(codes: CodeStore, moved: str | None) -> Vectors | None:
             if moved is not None:
                 raise
             why = error.message
-    echo(f"recall is not measured, so {option('probes')} has no default: {why}", err=True)
+    if not quiet:
+        echo(f"recall is not measured, so {option('probes')} has no default: {why}", err=True)
     return None
