@@ -980,9 +980,11 @@ def export(
 ) -> Call[Report]:
     """Write ``codes``, made by kpca-pq, map-pq, pca-pq or pq, as ``index``, an IndexPQ of faiss.
 
+    An index of cells of such codes becomes an IndexIVFPQ, whose codes are of no residuals.
+
     Parameters
     ----------
-    codes : Codes of kpca-pq, map-pq, pca-pq or pq.
+    codes : Codes of kpca-pq, map-pq, pca-pq or pq, or an index of cells of them.
     index : The index to write.
     queries : Queries for the index; ``points`` gets their coordinates.
     points : Write the queries' coordinates, to search the index with.

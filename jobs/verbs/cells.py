@@ -136,7 +136,9 @@ class CellsTask:
     def check_limits(self) -> None:
         """Refuse an index that exceeds the memory or the free disk."""
         execution = self.execution
-        there = sum(location_of(path).stored_bytes() for path in (self.store, sorted_path(self.store)))
+        there = sum(
+            location_of(path).stored_bytes() for path in (self.store, sorted_path(self.store))
+        )
         size = sum(cell_store_bytes(self.plan).values())
         check_disk("indexing", self.store, size - there)
         fix = f"a smaller {option('part_rows')}, fewer {option('cells')}" + execution.or_fewer

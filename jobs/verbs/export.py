@@ -1,4 +1,4 @@
-"""``mercore export``: codes as a faiss index, and the coordinates of queries to search it with."""
+"""``mercore export``: codes or cells as a faiss index, and coordinates of queries to search it."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +21,14 @@ from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, FormatError, InputError
-from mercore.stores.formats.faiss_index import check_faiss, write_index
+from mercore.stores.formats.faiss_index import check_faiss, write_cells, write_index
 from mercore.stores.formats.npy import open_npy, write_npy
 from mercore.stores.formats.source import Source
+from mercore.stores.indexes.cells import ROWS, CellStore
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.publish import publish_output
 from mercore.stores.location.resolve import real_path, refuse_url
-from mercore.stores.rows import open_rows
+from mercore.stores.rows import open_rows, open_stored
 from mercore.stores.vectors import original_ids
 from mercore.stores.wording import option, setting
 
@@ -92,7 +93,7 @@ class ExportOptions(VerbOptions):
 class ExportTask(VerbTask):
     """An export with everything open and checked."""
 
-    store: CodeStore
+    store: CodeStore | CellStore
     index: str
     encoder: Pq
     queries: Source | None
@@ -112,8 +113,16 @@ class ExportTask(VerbTask):
                 else:
                     _write_points(self.points, points)
             report["written"].append(self.points)
-        ids = original_ids(np.arange(store.rows), store.dropped) if store.dropped.size else None
-        write_index(Path(self.index), encoder.codebooks, _codes(store), ids, metric=encoder.metric)
+        path, books, codes = Path(self.index), encoder.codebooks, _column(store, "code")
+        if isinstance(store, CellStore):
+            places = store.places_by_cell
+            cells = store.model["centres"], store.sizes
+            ids = store.ids_of(_column(store, ROWS)[places].astype(np.int64))
+            write_cells(path, books, cells, (codes[places], ids), metric=encoder.metric)
+        else:
+            other = original_ids(np.arange(store.rows), store.dropped)
+            named = other if store.dropped.size else None
+            write_index(path, books, codes, named, metric=encoder.metric)
         return report
 
 
@@ -139,7 +148,8 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     options.check()
     options.check_path(index)
     check_faiss()
-    store = open_code_store(codes)
+    stored = open_stored(codes)
+    store = stored if isinstance(stored, CellStore) else open_code_store(codes)
     custom = custom_kernel_of(store, options.kernel)
     named = KernelOptions(name=options.kernel)
     named.check_same(kernel_from_spec(store.spec.kernel, custom), codes)
@@ -198,11 +208,11 @@ def _other_points(path: str) -> ExistsError:
     )
 
 
-def _codes(store: CodeStore) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return all codes; every byte is checked."""
+def _column(store: CodeStore | CellStore, name: str) -> NDArray[Any]:
+    """Return a column of all parts; every byte is checked."""
     with progress("export", store.parts, "parts") as advance:
         parts = []
         for receipt in store.receipts:
-            parts.append(store.store.read_chunk(receipt, "code"))
+            parts.append(store.store.read_chunk(receipt, name))
             advance(1)
     return np.concatenate(parts)

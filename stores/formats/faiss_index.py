@@ -60,3 +60,41 @@ def write_index(
         mapped.construct_rev_map()
         index = mapped
     publish_output(path, faiss.serialize_index(index).data)
+
+
+def write_cells(
+    path: Path,
+    codebooks: NDArray[np.float32],
+    cells: tuple[NDArray[np.float32], NDArray[np.int64]],
+    rows: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    *,
+    metric: str,
+) -> None:
+    """Publish an ``IndexIVFPQ`` of these codebooks, cells and rows; codes are of no residuals.
+
+    Parameters
+    ----------
+    codebooks : float32[D, 256, s]
+    cells : the centres float32[C, D s], and the number of rows of each, int64[C]
+    rows : the codes uint8[n, D] and the ids int64[n], cell by cell
+    metric : "distance" or "product"
+    """
+    import faiss
+
+    (count, _, width), (centres, sizes), (codes, ids) = codebooks.shape, cells, rows
+    kind = faiss.METRIC_L2 if metric == "distance" else faiss.METRIC_INNER_PRODUCT
+    coarse = faiss.IndexFlatL2(count * width)
+    coarse.add(np.ascontiguousarray(centres))
+    index: Any = faiss.IndexIVFPQ(coarse, count * width, len(centres), count, 8, kind)
+    index.by_residual = False
+    faiss.copy_array_to_vector(np.ascontiguousarray(codebooks).ravel(), index.pq.centroids)
+    index.is_trained = True
+    ends = np.cumsum(sizes).tolist()
+    for cell, (size, end) in enumerate(zip(sizes.tolist(), ends, strict=True)):
+        if size:
+            some = np.ascontiguousarray(codes[end - size : end])
+            numbers = np.ascontiguousarray(ids[end - size : end])
+            pointers = faiss.swig_ptr(numbers), faiss.swig_ptr(some)
+            index.invlists.add_entries(cell, size, *pointers)
+    index.ntotal = len(codes)
+    publish_output(path, faiss.serialize_index(index).data)

@@ -80,6 +80,13 @@ class CellStore(SortedParts):
         return [self.model[starts_name(state)] for state in range(self._states)]
 
     @property
+    def places_by_cell(self) -> NDArray[np.int64]:
+        """All places, those of a cell side by side, int64[n]: of one run these are in order."""
+        count = np.arange(self.spec.cells)
+        cells = [np.repeat(count, np.diff(starts)) for starts in self.runs]
+        return np.argsort(np.concatenate(cells), kind="stable")
+
+    @property
     def sizes(self) -> NDArray[np.int64]:
         """The number of rows of each cell, int64[C]."""
         return np.asarray(np.sum([np.diff(starts) for starts in self.runs], axis=0))

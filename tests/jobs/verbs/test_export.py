@@ -64,6 +64,29 @@ def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     np.testing.assert_array_equal(ids[apart], hits.ids[apart])
 
 
+@pytest.mark.parametrize("name", ["chi2", "raw", "product", "axes"])
+def test_faiss_finds_in_cells_what_we_find(folder: Path, name: str) -> None:
+    queries, points = str(folder / "queries.npy"), folder / f"{name}-cells.npy"
+    cells, index = folder / f"{name}-cells", folder / f"{name}-cells.faiss"
+    api.index(str(folder / name), cells, cells=9)
+    api.export(str(cells), str(index), queries=queries, points=str(points))
+    found: Any = faiss.read_index(str(index))
+    for probes in (1, 4, 9):
+        found.nprobe = probes
+        theirs, ids = found.search(np.load(points), 20)
+        scores = theirs if name == "product" else 1 - theirs / 2
+        _, hits = api.search(str(cells), queries, k=20, probes=probes)
+        assert hits.scores is not None
+        np.testing.assert_array_equal(ids < 0, hits.ids < 0)
+        known = hits.ids >= 0
+        np.testing.assert_allclose(scores[known], hits.scores[known], atol=2e-6)
+        finite = np.where(known, hits.scores, -1e9 - np.arange(20))
+        clear = np.abs(np.diff(finite, axis=1, prepend=np.inf, append=-np.inf))
+        apart = (clear[:, 1:] > 1e-5) & (clear[:, :-1] > 1e-5) & known
+        assert apart.any()
+        np.testing.assert_array_equal(ids[apart], hits.ids[apart])
+
+
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     folder: Path, tmp_path: Path
 ) -> None:
