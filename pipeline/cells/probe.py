@@ -17,7 +17,7 @@ from mercore.stores.indexes.cells import ROWS, CellStore
 from mercore.stores.part_store.row_lookup import Range
 from mercore.stores.selection import Selection
 
-BLOCK = 32  # queries whose tables are made at once
+BLOCK = 32  # queries, at most, whose tables are made at once
 
 
 class Probed(NamedTuple):
@@ -88,7 +88,8 @@ class OpenCells:
     def scan(self, queries: NDArray[Any], k: int, *, threads: int) -> Probed:
         """Return each query's top k by code of the rows of its ``probes`` nearest cells, float32.
 
-        Where these cells hold fewer rows, the last ids are −1. The answer to a query does not
+        Where these cells hold fewer rows, the last ids are −1. Of rows that tie at the k-th place,
+        those of lower cells enter, and of one cell the lower rows. The answer to a query does not
         depend on the others.
 
         Parameters
@@ -104,11 +105,11 @@ class OpenCells:
         encoder = cast(CoordinateEncoder, self.encoder)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         ids, scanned = np.full((len(queries), k), -1, np.int64), np.zeros(len(queries), np.int64)
-        blocks = list(range(0, len(queries), BLOCK))
+        step = min(BLOCK, -(-len(queries) // threads))
 
         def work(starts: Iterator[int]) -> None:
             for start in starts:
-                points = encoder.embed(queries[start : start + BLOCK], label="query")
+                points = encoder.embed(queries[start : start + step], label="query")
                 near = self.centres.nearest(points, self.probes)
                 for number, scanner in enumerate(encoder.scanners(points), start):
                     columns, rows = self._read(near[number - start])
@@ -119,7 +120,7 @@ class OpenCells:
                     scores[number, found] = best.scores[0, found]
                     scanned[number] = len(rows)
 
-        over_parts(blocks, threads, work)
+        over_parts(list(range(0, len(queries), step)), threads, work)
         return Probed(top_k_of(scores, ids, k), scanned)
 
     def _read(self, cells: NDArray[np.int64]) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:

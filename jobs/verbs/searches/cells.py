@@ -80,7 +80,8 @@ class CellTask(SearchTask):
     def open_cells(self) -> OpenCells:
         """Return the index with the encoder of queries."""
         encoder = encoder_of(self.cells, self.settings.custom)
-        size = self.settings.cache_bytes or CACHE_BYTES
+        limited = self.execution.memory is not None
+        size = self.settings.cache_bytes if limited else CACHE_BYTES
         opened = OpenCells.of(self.cells, encoder, self.probing.probes, size)
         return replace(opened, selection=self.selection)
 
