@@ -1,12 +1,13 @@
 """The report on recall: ASKA codes by every definition, and encoders side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mercore.jobs import api
 from mercore.jobs.comparison.plot import Curve, Panel, draw_recall
@@ -45,6 +46,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "distance": {"metric": "distance"},
 }
 MANY_ATOMS = 2  # rows per atom, beside the default
+LEAD, SPREAD = "ours − faiss", "its deviation"
 MOST_ROWS, TRAINING = 8000, 4000  # beside quantisers of faiss, which learn for minutes
 
 
@@ -79,11 +81,12 @@ class Setup:
         """The name, base and queries of each set."""
         return [("main data", self.base, self.query_file), *self.sets]
 
-    def fewer(self, name: str, base: str, queries: str) -> recall.Data:
-        """Return at most MOST_ROWS rows of a set, evenly drawn."""
-        few = str(self.folder / f"{name}.npy")
-        np.save(few, spread_queries(base, MOST_ROWS))
-        return self._ingested(f"fewer {name}", few, queries)
+    def fewer(self, name: str, base: str, queries: str, seed: int) -> recall.Data:
+        """Return at most MOST_ROWS rows of a set, evenly drawn; the seed shifts them."""
+        few = str(self.folder / f"{name} {seed}.npy")
+        np.save(few, spread_queries(base, MOST_ROWS, seed))
+        data = self._ingested(f"fewer {name} {seed}", few, queries)
+        return replace(data, name=name, seed=seed)
 
     def _ingested(self, name: str, base: str, query_file: str) -> recall.Data:
         folder = self.folder / name.replace(" ", "-")
@@ -94,7 +97,7 @@ class Setup:
         shape = open_rows(base).shape
         atoms = AskaSpec(n_atoms=Default(self.atoms)).with_defaults_for(*shape).n_atoms
         return recall.Data(
-            name=name.removeprefix("fewer "),
+            name=name,
             store=str(folder / "vectors"),
             queries=str(folder / "queries.npy"),
             folder=folder,
@@ -153,7 +156,7 @@ def _rankings(setup: Setup) -> list[Table]:
 
 
 def _texmex(found: Mapping[str, float]) -> str:
-    return " / ".join(f"{found[f'texmex@{rank}']:.3f}" for rank in (1, 10, 100))
+    return _slashed(_at_ranks(found))
 
 
 def _drawn(setup: Setup) -> list[Table]:
@@ -222,30 +225,44 @@ def _peers(setup: Setup) -> list[Table]:
     tables: dict[str, dict[str, Row]] = {}
     for kernel in setup.kernels:
         for name, base, queries in setup.named:
-            data = setup.fewer(name, base, queries)
+            drawn = [setup.fewer(name, base, queries, seed) for seed in range(setup.seeds)]
             for size in peers.SIZES:
-                title = f"R@1 / R@10 / R@100, {size} bytes per row, {name}: {_size(data)}"
+                title = f"R@1 / R@10 / R@100, {size} bytes per row, {name}: {_size(drawn[0])}"
                 rows = tables.setdefault(title, {})
-                found = dict(peers.recalls(data, kernel, size, TRAINING))
-                shown = {codes: _texmex(each) for codes, each in found.items()}
-                for codes, text in (shown | {"ours − faiss": _lead(found)}).items():
-                    rows.setdefault(codes, {"codes": codes})[kernel] = text
+                found = [dict(peers.recalls(data, kernel, size, TRAINING)) for data in drawn]
+                for codes in found[0]:
+                    every = [_at_ranks(each[codes]) for each in found if codes in each]
+                    row = rows.setdefault(codes, {"codes": codes, "seeds": len(every)})
+                    row[kernel] = _slashed(np.mean(every, axis=0))
+                row = rows.setdefault(LEAD, {"codes": LEAD, "seeds": setup.seeds})
+                row[kernel] = _slashed(lead(found), "+.3f")
+                row = rows.setdefault(SPREAD, {"codes": SPREAD, "seeds": setup.seeds})
+                row[kernel] = _slashed(np.std([lead([each]) for each in found], axis=0))
     return [
         Table(title=title, rows=list(rows.values()), keys=("codes",))
         for title, rows in tables.items()
     ]
 
 
-def _lead(found: Mapping[str, Mapping[str, float]]) -> str:
-    """Return how much more the best of our codes finds than the best of faiss, by rank."""
-    leads = []
-    for rank in (1, 10, 100):
-        best = {True: 0.0, False: 0.0}  # of ours or not
-        for codes, each in found.items():
-            ours = not codes.startswith("faiss")
-            best[ours] = max(best[ours], each[f"texmex@{rank}"])
-        leads.append(f"{best[True] - best[False]:+.3f}")
-    return " / ".join(leads)
+def lead(found: Sequence[Mapping[str, Mapping[str, float]]]) -> NDArray[np.float64]:
+    """Return how much more the best of our codes finds than the best of faiss, by rank.
+
+    The best one has the greatest mean over the seeds.
+    """
+    best = {True: np.zeros(3), False: np.zeros(3)}  # of ours or not
+    for codes in found[0]:
+        ours = not codes.startswith("faiss")
+        mean = np.mean([_at_ranks(each[codes]) for each in found if codes in each], axis=0)
+        best[ours] = np.maximum(best[ours], mean)
+    return best[True] - best[False]
+
+
+def _at_ranks(found: Mapping[str, float]) -> list[float]:
+    return [found[f"texmex@{rank}"] for rank in (1, 10, 100)]
+
+
+def _slashed(values: Iterable[float], form: str = ".3f") -> str:
+    return " / ".join(format(value, form) for value in values)
 
 
 def _compared(

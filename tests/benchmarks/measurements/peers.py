@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ SLOW = {  # what learns for minutes: measured under one kernel
     "LSQ": (8,),
 }
 OF_SLOW = "chi2"
+ONCE = {"RQ": (32, 64), "RQ with norms": (8,), "LSQ": (8,)}  # the slowest: measured with one seed
 PRODUCTS = ("PQ", "OPQ", "LSQ")  # that want few coordinates
+K_MEANS, ROTATION = 1234, 12345  # seeds of faiss
 SEARCHED = ("RQ with norms", "RaBitQ")  # codes; of others, decoded rows
 LANDMARKS = 1024
 WIDEST = 256  # coordinates that are computed; a peer takes the first ones
@@ -89,12 +92,12 @@ def recalls(data: Data, kernel: str, size: int, training: int) -> Iterator[tuple
     """Yield the recall of codes of ``size`` bytes by name; the folder keeps it for another run."""
     tasks = dict[str, Callable[[], Recall]]()
     for name, sizes in (OURS | OURS_WIDE if data.name in WIDE else OURS).items():
-        if size in sizes and (kernel == OF_SLOW or size not in SLOW.get(name, ())):
+        if size in sizes and _measured(name, data, kernel, size):
             options = f"atoms={data.atoms}" if name == "aska" else f"training-rows={training}"
             text = f"{name}{',' if ':' in name else ':'}{options}"
             tasks[name] = partial(of_ours, data, kernel, text, size)
     for name, sizes in PEERS.items():
-        if size in sizes and (kernel == OF_SLOW or size not in SLOW.get(name, ())):
+        if size in sizes and _measured(name, data, kernel, size):
             tasks[f"faiss {name}"] = partial(of_peer, data, kernel, name, size, training)
     file = data.folder / f"{kernel}-{size}.json"
     kept = json.loads(file.read_text()) if file.exists() else {}
@@ -105,9 +108,16 @@ def recalls(data: Data, kernel: str, size: int, training: int) -> Iterator[tuple
         yield name, kept[name]
 
 
+def _measured(name: str, data: Data, kernel: str, size: int) -> bool:
+    """Return whether codes are measured under a kernel and with a seed."""
+    if data.seed and size in ONCE.get(name, ()):
+        return False
+    return kernel == OF_SLOW or size not in SLOW.get(name, ())
+
+
 def of_ours(data: Data, kernel: str, encoder: str, size: int) -> Recall:
     """Return the recall of our codes of at most ``size`` bytes per row."""
-    spec = parse_spec(encoder, data.shape, {"bytes": size})
+    spec = replace(parse_spec(encoder, data.shape, {"bytes": size}), random_state=data.seed)
     codes = str(data.folder / f"{kernel}-{encoder}-{size}".replace(":", "-"))
     api.encode(data.store, codes, kernel=kernel, encoder=spec)
     _, hits = api.search(codes, data.queries, k=FOUND)
@@ -119,8 +129,8 @@ def of_peer(data: Data, kernel: str, name: str, size: int, training: int) -> Rec
     space, width = chosen_space(data.name, kernel, name, size)
     found = coordinates(data, kernel, space, training)
     points, asked = (unit_rows(each[:, :width]).astype(np.float32) for each in found)
-    index = make_index(name, width, size)
-    index.train(points[_drawn(len(points), training)])
+    index = make_index(name, width, size, data.seed)
+    index.train(points[_drawn(len(points), training, data.seed)])
     if name in SEARCHED:
         index.add(points)
         ids = index.search(asked, FOUND)[1]
@@ -151,9 +161,9 @@ def coordinates(data: Data, kernel: str, space: str, training: int) -> tuple[Flo
     store, queries = open_vector_store(Path(data.store)), open_rows(data.queries)
     raw, asked = read_rows(store, np.arange(store.rows)), queries.read(0, queries.shape[0])
     if space == "map":
-        embed = _by_map(function, raw[_drawn(len(raw), training)])
+        embed = _by_map(function, raw[_drawn(len(raw), training, data.seed)])
     else:
-        landmarks = raw[draw_rows(np.random.default_rng(0), len(raw), LANDMARKS)]
+        landmarks = raw[draw_rows(np.random.default_rng(data.seed), len(raw), LANDMARKS)]
         _, components = principal_components(gram_matrix(function, landmarks), WIDEST)
         embed = in_blocks(Embedding(function, landmarks, components.astype(np.float32)))
     return embed(raw), embed(asked)
@@ -166,9 +176,9 @@ def _by_map(kernel: Kernel, sample: NDArray[Any]) -> Callable[..., Float32]:
     return lambda rows: (mapped(kernel.prepare(rows)) @ axes).astype(np.float32)
 
 
-def _drawn(n: int, training: int) -> NDArray[np.int64]:
+def _drawn(n: int, training: int, seed: int) -> NDArray[np.int64]:
     """Return the rows that our codes learn from, too."""
-    return draw_rows(np.random.default_rng(0), n, min(n, training))
+    return draw_rows(np.random.default_rng(seed), n, min(n, training))
 
 
 def _groups(size: int) -> int:
@@ -176,26 +186,27 @@ def _groups(size: int) -> int:
     return max(2, round(size / 8))
 
 
-def make_index(name: str, width: int, size: int) -> Any:
-    """Return an index of ``size`` bytes per row."""
+def make_index(name: str, width: int, size: int, seed: int = 0) -> Any:
+    """Return an index of ``size`` bytes per row; the seed shifts those of faiss."""
     index: Any
-    matrix: Any = faiss.RandomRotationMatrix(width, width)
+    matrix = _rotation(width, width, seed)
     match name:
-        case "PQ":
+        case "PQ" | "OPQ":
             index = faiss.IndexPQ(width, size, 8)
-        case "OPQ":
-            matrix, index = faiss.OPQMatrix(width, size), faiss.IndexPQ(width, size, 8)
+            index.pq.cp.seed = K_MEANS + seed
+            if name == "OPQ":
+                matrix = faiss.OPQMatrix(width, size)
         case "PRQ":
-            shares = _groups(size)
-            index = faiss.IndexProductResidualQuantizer(width, shares, size // shares, 8)
+            index = _product_residual(width, size, seed)
         case "RaBitQ":
             index = faiss.IndexRaBitQ(8 * (size - FACTORS))
             index.qb = 0  # queries stay float32
-            matrix = faiss.RandomRotationMatrix(width, index.d)
+            matrix = _rotation(width, index.d, seed)
         case "RQ with norms":
             return faiss.index_factory(width, f"RQ{size - 1}x8_Nqint8")
         case "RQ":
             index = faiss.IndexResidualQuantizer(width, size, 8)
+            index.rq.cp.seed = K_MEANS + seed
             index.rq.train_type |= faiss.ResidualQuantizer.Skip_codebook_tables  # they take 1 GB
             return index
         case "LSQ":
@@ -203,3 +214,20 @@ def make_index(name: str, width: int, size: int) -> Any:
         case _:
             return faiss.IndexScalarQuantizer(width, SCALARS[name])
     return faiss.IndexPreTransform(matrix, index)
+
+
+def _product_residual(width: int, size: int, seed: int) -> Any:
+    """Return a product of residual quantisers."""
+    shares = _groups(size)
+    index: Any = faiss.IndexProductResidualQuantizer(width, shares, size // shares, 8)
+    for share in range(shares):
+        part = faiss.downcast_Quantizer(index.prq.subquantizer(share))  # type: ignore[attr-defined]
+        part.cp.seed = K_MEANS + seed
+    return index
+
+
+def _rotation(width: int, out: int, seed: int) -> Any:
+    """Return a random rotation."""
+    matrix: Any = faiss.RandomRotationMatrix(width, out)
+    matrix.init(ROTATION + seed)
+    return matrix
