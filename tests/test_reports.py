@@ -347,3 +347,21 @@ def test_the_lead_is_that_of_the_greatest_means_over_the_seeds() -> None:
         for each in found
     ]
     np.testing.assert_allclose(lead(ranks), [0.1, 1, 10])
+
+
+def test_further_seeds_are_for_what_may_decide_a_comparison() -> None:
+    first = {
+        name: {"texmex@1": at_1, "texmex@10": at_10}
+        for name, at_1, at_10 in [
+            ("map-pq", 0.5, 0.9),
+            ("kpca-pq", 0.47, 0.89),  # near at rank 10
+            ("aska", 0.4, 0.8),
+            ("faiss PQ", 0.3, 0.7),
+            ("faiss RQ", 0.1, 0.6),
+        ]
+    }
+    again = [name for name in first if peers.measured(name, "chi2", 16, first)]
+    assert again == ["map-pq", "kpca-pq", "faiss PQ"]
+    assert all(peers.measured(name, "chi2", 16) for name in first)
+    assert all(peers.measured(name, "hellinger", 16, first) for name in first)
+    assert not peers.measured("faiss LSQ", "hellinger", 8)
