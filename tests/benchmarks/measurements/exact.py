@@ -169,11 +169,12 @@ def _flat_index(rows: Vectors, queries: Queries, k: int) -> dict[str, Callable[[
     return {name: partial(search, least) for name, least in zip(FLAT, (usual, 1), strict=True)}
 
 
-def spread_queries(queries: str, count: int) -> Queries:
-    """Return at most ``count`` queries, evenly drawn from a file."""
+def spread_queries(queries: str, count: int, shift: int = 0) -> Queries:
+    """Return at most ``count`` queries, evenly drawn from a file, or the rows ``shift`` behind."""
     source = open_rows(queries)
     nq = source.shape[0]
-    chosen: Queries = source.read(0, nq)[np.linspace(0, nq - 1, min(count, nq)).astype(int)]
+    spread = np.linspace(0, nq - 1, min(count, nq)).astype(int)
+    chosen: Queries = source.read(0, nq)[(spread + shift) % nq]
     return chosen
 
 

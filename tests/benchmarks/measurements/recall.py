@@ -23,7 +23,10 @@ FEWEST = 30  # queries that a share of recall is stated of
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Data:
-    """A vector store, a file of queries, a folder for codes, and the encoder's options."""
+    """A vector store, a file of queries, a folder for codes, and the encoder's options.
+
+    A ``seed`` draws what the codes learn from.
+    """
 
     name: str = ""
     store: str
@@ -31,6 +34,7 @@ class Data:
     folder: Path
     atoms: int
     sparsity: int
+    seed: int = 0
 
     def __str__(self) -> str:
         rows, nq = self.shape[0], open_rows(self.queries).shape[0]
