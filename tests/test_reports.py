@@ -12,6 +12,7 @@ import pytest
 from mercore.jobs import api
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import draw_rows
+from tests.benchmarks.cells import REPORT as CELLS
 from tests.benchmarks.exact import REPORT as EXACT
 from tests.benchmarks.measurements import peers
 from tests.benchmarks.measurements.halves import write_halves
@@ -263,7 +264,9 @@ def test_an_unknown_section_is_refused() -> None:
         produce(REPORT, None, ("four",), None)
 
 
-@pytest.mark.parametrize(("report", "name"), [(RECALL, "recall"), (EXACT, "exact")])
+@pytest.mark.parametrize(
+    ("report", "name"), [(RECALL, "recall"), (EXACT, "exact"), (CELLS, "cells")]
+)
 def test_committed_reports_say_what_was_recorded(report: Report[Any], name: str) -> None:
     path = REPORTS / f"{name}.md"
     assert path.read_text() == render(report, read_record(path.with_suffix(".json")), path)
