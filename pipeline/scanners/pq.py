@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,11 +92,12 @@ class Group(ABC):
     """Queries that are scanned together, with upper limits of their scores."""
 
     filters: bool
+    queries: slice
 
-    def __init__(self, queries: slice, tables: Float32) -> None:
-        self.queries = queries
-        self.tops = tables.max(axis=1).astype(np.float64)
-        self.ceilings = ceilings(tables)
+    @property
+    @abstractmethod
+    def ceilings(self) -> Float64:
+        """Upper limits of the scores, float64[nq]."""
 
     def scan(self, codes: NDArray[np.uint8], first: int, top_k: TopK) -> None:
         """Insert codes: through the filter as soon as all queries have k-th scores."""
@@ -143,13 +145,19 @@ class One(Group):
     """A query that is scanned alone, with its table, float32[M · 256]."""
 
     def __init__(self, queries: slice, tables: Float32) -> None:
-        super().__init__(queries, tables)
+        self.queries = queries
         self.table = np.ascontiguousarray(tables.reshape(-1))
         self.filters = filters_one(len(tables))
 
+    @cached_property
+    def ceilings(self) -> Float64:
+        """An upper limit of the scores, float64[1]; a scan of few rows needs none."""
+        return ceilings(self.table.reshape(-1, ENTRIES, 1))
+
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256]."""
-        steps = (self.tops - self.table.reshape(-1, ENTRIES)) * inverses
+        entries = self.table.reshape(-1, ENTRIES)
+        steps = (entries.max(axis=1, keepdims=True).astype(np.float64) - entries) * inverses
         table = aligned(self.table.shape, np.uint8)
         table[:] = np.minimum(steps, 255).reshape(-1)
         return Quantised(table, inverses)
@@ -176,9 +184,16 @@ class PqBatch(Group):
     filters = True
 
     def __init__(self, queries: slice, tables: Float32) -> None:
-        super().__init__(queries, tables)
+        self.queries = queries
+        self.tops = tables.max(axis=1).astype(np.float64)
+        self._ceilings = ceilings(tables)
         self.count = tables.shape[2]
         self.table = in_panels(tables.reshape(-1, self.count), PANEL)
+
+    @property
+    def ceilings(self) -> Float64:
+        """Upper limits of the scores, float64[nq]."""
+        return self._ceilings
 
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""
