@@ -27,12 +27,13 @@ from mercore.jobs.verbs.resuming import begun, restored
 from mercore.jobs.verbs.searches.task import open_source_vectors
 from mercore.pipeline.cells.build import count_cells, place_bytes, runs_of, sort_bytes
 from mercore.pipeline.cells.centres import CENTRES, Centres
+from mercore.pipeline.cells.curve import LISTED
 from mercore.pipeline.cells.plan import CellPlan
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
-from mercore.pipeline.search.choices.probes import HELD_BACK, LISTED, NEIGHBOURS, measure_curve
+from mercore.pipeline.search.choices.probes import HELD_BACK, NEIGHBOURS, measure_curve
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes

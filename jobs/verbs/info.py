@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
+from mercore.pipeline.cells.curve import LISTED, RecallCurve, curve_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
-from mercore.pipeline.search.choices.probes import LISTED, RecallCurve, curve_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats import check_format, open_source
 from mercore.stores.indexes import CellStore, Index, OrderStore

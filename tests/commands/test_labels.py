@@ -324,7 +324,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     for options, message in cases:
         with pytest.raises((InputError, mercore.MercoreError), match=message):
             mercore.search(codes, QUERIES, k=K, **options)
-    with pytest.raises(InputError, match=r"same has no use here.*sorted orders"):
+    with pytest.raises(InputError, match=r"same has no use here.*holds an index"):
         mercore.search(folder / "orders", QUERIES, k=K, **both)
     with pytest.raises(InputError, match="query_labels is missing"):
         mercore.pairs(codes, QUERIES, within=0.8, same=labels)

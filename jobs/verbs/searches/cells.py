@@ -18,13 +18,13 @@ from mercore.jobs.verbs.searches.task import (
     open_source_vectors,
     print_growth,
 )
+from mercore.pipeline.cells.curve import Probing, curve_of
 from mercore.pipeline.cells.probe import OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
-from mercore.pipeline.search.choices.probes import Probing, curve_of
 from mercore.pipeline.search.sublinear import search_cell_store
 from mercore.pipeline.search.within import hits_within
 from mercore.stores.errors import InputError

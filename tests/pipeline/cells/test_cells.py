@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.jobs import api
 from mercore.pipeline.cells.build import runs_of
 from mercore.pipeline.cells.centres import NEAR_GROUPS, Centres, drawn_centres, learn_centres
+from mercore.pipeline.cells.curve import BEYOND, RecallCurve, curve_of
 from mercore.pipeline.cells.plan import coordinate_spec, default_cells
 from mercore.pipeline.cells.probe import CellCache, OpenCells, ranges_of
 from mercore.pipeline.encode import encoder_of
@@ -21,7 +22,6 @@ from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
-from mercore.pipeline.search.choices.probes import BEYOND, RecallCurve, curve_of
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.errors import InputError, IntegrityError
