@@ -501,7 +501,8 @@ def search(
         faster and approximate.
     probes : Scan the P cells nearest to each query. The store is an index of cells.
     recall : Scan as many cells, and rerank as many codes, as find this share of the neighbours of
-        rows that were sampled when the index was made. By default 0.95, unless ``probes`` is given.
+        rows that were sampled when the index was made. By default 0.95, or the most that codes
+        reach, unless ``probes`` is given.
     neighbours : Score B more rows on either side of a query in each order. The store holds sorted
         orders. By default 0.
     vectors : The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` and

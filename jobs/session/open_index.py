@@ -13,7 +13,7 @@ from mercore.jobs.session.open_store import OpenStore, count_reads
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.rows.choice import RowSet
 from mercore.jobs.verbs.searches.cells import choose_probing
-from mercore.jobs.verbs.searches.task import DEFAULT_K, open_source_vectors
+from mercore.jobs.verbs.searches.task import DEFAULT_K, check_probing, open_source_vectors
 from mercore.pipeline.cells.probe import CellCache, OpenCells
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
@@ -83,7 +83,8 @@ class OpenIndex(OpenStore):
         MercoreError
             If an option or the queries do not fit the index, or a byte that was read is wrong.
         """
-        check_whole(k=k, rerank=rerank, probes=probes)
+        check_whole(k=k, rerank=rerank)
+        check_probing(probes, recall)
         refuse_unused(self._leaves_rows_out, exact=exact or None)
         cells = self._index.store
         selection = row_choice(among, without).selection(cells, self._deleted)
@@ -150,7 +151,7 @@ class OpenIndex(OpenStore):
         """The kernel whose scores reranked hits have."""
         return self._kernel
 
-    @property
+    @cached_property
     def proves(self) -> bool:
         """Return False: a search of an index proves nothing."""
         return False

@@ -356,7 +356,7 @@ class OpenStore:
         """The kernel whose scores the hits have."""
         return self._opened.kernel
 
-    @property
+    @cached_property
     def proves(self) -> bool:
         """Whether ``exact=True`` finds the true neighbours here; of codes without proofs, no."""
         codes = self._opened.codes

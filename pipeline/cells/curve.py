@@ -37,6 +37,10 @@ class RecallCurve(NamedTuple):
         found = (self.cell_ranks < probes) & (self.code_ranks < listed)
         return float(found[:, :k].mean())
 
+    def reachable(self, k: int, rerank: int | None = None) -> float:
+        """Return the recall of all cells, if enough codes are reranked, or ``rerank``."""
+        return self.recall(k, BEYOND, rerank or LISTED)
+
     def choose(self, recall: float, k: int, rerank: int | None = None) -> Probing:
         """Return the fewest cells, and best codes unless they are given, that reach a recall.
 

@@ -154,6 +154,10 @@ def test_an_open_index_answers_as_a_search_does(cells: Path, data: Path) -> None
         ):
             with pytest.raises(mercore.MercoreError, match="search leaves rows out"):
                 refused()
+        with pytest.raises(mercore.MercoreError, match="probes has no use here"):
+            index.search(queries, probes=3, recall=0.9)
+        with pytest.raises(mercore.MercoreError, match="recall is out of range"):
+            index.search(queries, recall=0)
     with pytest.raises(mercore.MercoreError, match="no index of cells"):
         mercore.open(data / "vectors", kernel="chi2").search(queries, probes=3)
 

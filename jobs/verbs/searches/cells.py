@@ -36,7 +36,7 @@ from mercore.stores.vector_views import selected_vectors
 from mercore.stores.wording import option, setting
 
 CACHE_BYTES = 1 << 28  # of cells, unless the memory is limited
-RECALL = 0.95  # that is wanted, unless cells are named
+RECALL = 0.95  # that is wanted, unless cells are named, where codes reach it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,4 +196,6 @@ def choose_probing(
             f"the recall of {cells.where} was not measured when it was made: found no "
             f"{option('probes')}, expected a number of cells. Fix: {setting(probes=min(64, count))}"
         )
-    return curve.choose(recall or RECALL, settings.k, settings.rerank)
+    if recall is None:
+        recall = min(RECALL, curve.reachable(settings.k, settings.rerank))
+    return curve.choose(recall, settings.k, settings.rerank)

@@ -76,10 +76,7 @@ class SearchOptions(VerbOptions):
             unused = {"check_all": self.check_all or None}
             refuse_unused(f"it checks what {option('exact')} leaves unread", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
-        check_whole(probes=self.probes)
-        if self.recall is not None:
-            refuse_unused(f"{option('recall')} chooses the cells", probes=self.probes)
-            _check_recall(self.recall)
+        check_probing(self.probes, self.recall)
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
@@ -138,8 +135,12 @@ class SearchOptions(VerbOptions):
         return min(DEFAULT_K, most)
 
 
-def _check_recall(recall: float) -> None:
-    """Refuse a recall that is no share."""
+def check_probing(probes: int | None, recall: float | None) -> None:
+    """Refuse a number of cells beside a recall, which chooses it, and a recall that is no share."""
+    check_whole(probes=probes)
+    if recall is None:
+        return
+    refuse_unused(f"{option('recall')} chooses the cells", probes=probes)
     if not 0 < recall <= 1:
         raise InputError(
             f"recall is out of range: found {recall:g}, expected a share above 0, at most 1. Fix: "

@@ -256,6 +256,9 @@ def test_the_fewest_cells_and_codes_that_reach_a_recall_are_chosen() -> None:
     assert curve.choose(0.95, 100, 10).rerank == 10
     with pytest.raises(InputError, match=r"recall of 0\.99: .* 0\.950 are among the 10 best codes"):
         curve.choose(0.99, 100, 10)
+    assert curve.reachable(100) == 1
+    assert curve.reachable(100, 10) == 0.95
+    assert curve.choose(curve.reachable(100, 10), 100, 10) == (100, 10, 0.95)
     lost = RecallCurve(cell_ranks, np.full((2, 100), BEYOND, np.int32))
     with pytest.raises(InputError, match="codes do not reach a recall"):
         lost.choose(0.5, 10)
