@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float32
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import (
     METRIC,
@@ -29,6 +29,8 @@ from mercore.pipeline.encoders.encoder import (
     read_rows,
     shrunk,
 )
+from mercore.pipeline.encoders.feature_map import MAPPED, FeatureMap, choose_map
+from mercore.pipeline.encoders.kpca import Embed, EmbeddedCosine, in_blocks, unit_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
@@ -46,6 +48,9 @@ ROWS_PER_ATOM, FEW_ATOMS = 8, 256
 BLOCK_ROWS = 256  # rows whose correlations with the dictionary are in memory at once
 WEIGHTS = ("int8", "float16", "float32")
 PURSUITS = ("ormp", "omp")
+DICTIONARIES = ("rows", "learned")
+HARMONICS = 1  # of the explicit map of a learned dictionary
+ROUNDS, RIDGE = 3, 1e-3  # of learning; share of the mean of a Gram matrix's diagonal added to it
 RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less from zero
 NORM_POWER = DefaultNumber(0.5)  # measured: see notebooks/reports/recall.md
 LEAST_SQUARED_NORM = 2.0**-8  # of a code, for a division
@@ -195,27 +200,96 @@ class AskaSpec(AskaParams):
     )
     source = "Davis, Balzer & Soatto 2014"
 
+    dictionary: str = field(
+        default="rows",
+        metadata={
+            ABSENT: "rows",
+            **declare_option(
+                "dictionary",
+                "Atoms: rows of the store, or points of the kernel's explicit map that are learned "
+                "from a sample, which find more, and take longer to learn.",
+                choices=DICTIONARIES,
+            ),
+        },
+    )
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""
         self.check_dictionary(vectors.rows)
+        check_choice("dictionary", self.dictionary, DICTIONARIES)
+        if self.dictionary == "learned" and kernel.name not in MAPPED:
+            raise InputError(
+                f"a learned dictionary needs a kernel with an explicit map: found {kernel.name}, "
+                f"expected one of {', '.join(MAPPED)}. Fix: {setting(dictionary='rows')}"
+            )
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the dictionary after checking that every atom lies in the kernel's domain."""
-        model = self.draw_dictionary(vectors, np.random.default_rng(self.random_state))
+        rng = np.random.default_rng(self.random_state)
+        if self.dictionary == "learned":
+            model = choose_map(kernel, HARMONICS)
+            drawn = draw_rows(rng, vectors.rows, min(vectors.rows, self._sample))
+            embed = in_blocks(map_rows_of(kernel, model))
+            return {**model, "atoms": self._learn(unit_rows(embed(read_rows(vectors, drawn))), rng)}
+        model = self.draw_dictionary(vectors, rng)
         kernel.prepare(model["dictionary"], label="atom")
         return model
 
     def encoder(self, kernel: Kernel, model: Model) -> "Aska":
         """Return the encoder of a model."""
+        if self.dictionary == "learned":
+            return LearnedAska(self, EmbeddedCosine(map_rows_of(kernel, model)), model["atoms"])
         return Aska(self, kernel, model["dictionary"])
+
+    @property
+    def _sample(self) -> int:
+        """The rows that a dictionary is learned from."""
+        return ROWS_PER_ATOM * self.n_atoms
+
+    def _learn(self, points: Float64, rng: np.random.Generator) -> Float32:
+        """Return atoms float32[m, w] by the method of optimal directions (Engan et al. 1999).
+
+        Rows are encoded, and the atoms become those of least squared error for the weights.
+
+        Parameters
+        ----------
+        points : float64[n, w], of norm 1
+        """
+        from scipy.linalg import solve
+        from scipy.sparse import csr_array
+
+        m, kernel = self.n_atoms, EmbeddedCosine(lambda rows, **_: rows)
+        atoms = points[rng.choice(len(points), m, replace=False)]
+        for _ in range(ROUNDS):
+            coder = LearnedAska(self, kernel, atoms.astype(np.float32))
+            coder.prepare_encoding()
+            codes = [
+                coder.encode(points[start : start + BLOCK_ROWS])
+                for start in range(0, len(points), BLOCK_ROWS)
+            ]
+            chosen = np.concatenate([code["atoms"] for code in codes]).astype(np.int64)
+            weights = np.concatenate([_decoded(code) for code in codes]).astype(np.float64)
+            ends = np.arange(0, chosen.size + 1, chosen.shape[1])
+            held = csr_array((weights.ravel(), chosen.ravel(), ends), shape=(len(points), m))
+            gram = (held.T @ held).toarray()
+            used, ridge = gram.diagonal() > 0, RIDGE * np.trace(gram) / m
+            gram[np.diag_indices(m)] += ridge
+            found = solve(gram, held.T @ points + ridge * atoms, assume_a="pos", overwrite_a=True)
+            found[~used] = points[rng.choice(len(points), int((~used).sum()))]
+            atoms = unit_rows(found)
+        return atoms.astype(np.float32)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take.
 
         A query has its table in several layouts.
         """
+        if self.dictionary == "learned":
+            dims *= 2 * HARMONICS + 1
+        sample = min(rows, self._sample) if self.dictionary == "learned" else 0
+        learning = sample * (24 * dims + 32 * self.n_nonzero_coefs) + 20 * self.n_atoms**2
         return Memory(
-            fit=24 * self.n_atoms * dims,
+            fit=24 * self.n_atoms * dims + (learning if sample else 0),
             shared=self.dictionary_bytes(dims, dims),
             row=8 * self.n_atoms + 24 * dims,
             query=16 * self.n_atoms,
@@ -339,6 +413,24 @@ class Aska(Encoder):
         rounded = np.zeros(weights.shape, np.int8)
         weights_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
         return {"weights": rounded, "scale": scale}
+
+
+class LearnedAska(Aska):
+    """A dictionary of points of unit norm, float32[m, w], under the cosine of mapped rows."""
+
+    def __init__(self, spec: AskaParams, kernel: EmbeddedCosine, atoms: Float32) -> None:
+        self.spec, self.kernel, self.block_rows = spec, kernel, BLOCK_ROWS
+        self._atoms_t = np.ascontiguousarray(atoms.T, np.float64)
+
+
+def map_rows_of(kernel: Kernel, model: Model) -> Embed:
+    """Return the explicit map of raw rows."""
+    mapped = FeatureMap(model)
+
+    def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
+        return mapped(kernel.prepare(rows, first=first, label=label)).astype(np.float32)
+
+    return embed
 
 
 def _decoded(code: Mapping[str, NDArray[Any]]) -> Float32:

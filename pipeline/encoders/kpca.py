@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
     CoordinateCodes,
@@ -27,6 +28,7 @@ from mercore.pipeline.encoders.encoder import (
     shrunk,
 )
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.sums import Cosine
 from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
@@ -297,3 +299,23 @@ def random_rotation(rng: np.random.Generator, width: int) -> Float64:
     """Return an orthogonal matrix, float64[width, width], drawn uniformly (Haar's measure)."""
     q, r = np.linalg.qr(rng.standard_normal((width, width)))
     return np.asarray(q * np.sign(np.diagonal(r)))
+
+
+class EmbeddedCosine(Cosine):
+    """The cosine of coordinates: rows are prepared by embedding.
+
+    A row at the origin scores 0 with all.
+    """
+
+    shared_terms = False
+
+    def __init__(self, embedding: Embed) -> None:
+        self._embedding = embedding
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return the coordinates of raw rows, of unit norm or zero, float64[n, E]."""
+        return unit_rows(self._embedding(rows, first=first, label=label))
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
+        """Return None: coordinates have no formula."""
+        return None

@@ -1,18 +1,15 @@
 """ASKA with the cosine kernel on kernel PCA's coordinates (Davis et al. 2014, Fig. 7)."""
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.encoders.aska import Aska, AskaParams
 from mercore.pipeline.encoders.encoder import Default, Memory, Model
-from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, KpcaParams, unit_rows
+from mercore.pipeline.encoders.kpca import COMPONENTS, EmbeddedCosine, Embedding, KpcaParams
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.sums import Cosine
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -61,23 +58,3 @@ class KpcaAskaSpec(AskaParams, KpcaParams):
             row=embedded + 8 * self.n_atoms + 24 * self.n_components,
             query=embedded + 16 * self.n_atoms,
         )
-
-
-class EmbeddedCosine(Cosine):
-    """The cosine of coordinates: rows are prepared by embedding.
-
-    A row at the origin scores 0 with all.
-    """
-
-    shared_terms = False
-
-    def __init__(self, embedding: Embedding) -> None:
-        self._embedding = embedding
-
-    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
-        """Return the coordinates of raw rows, of unit norm or zero, float64[n, E]."""
-        return unit_rows(self._embedding(rows, first=first, label=label))
-
-    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
-        """Return None: coordinates have no formula."""
-        return None

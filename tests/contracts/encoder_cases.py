@@ -56,8 +56,20 @@ def coordinates(kernel: str, model: Arrays, rows: NDArray[Any]) -> Floats:
 def aska_truth(
     kernel: str, spec: AskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
+    if spec.dictionary == "learned":
+        points = mapped(kernel, model, queries)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        return aska_scores(spec, code, model["atoms"].astype(np.float64) @ points.T)
     atoms, points = (reference.prepare(kernel, rows) for rows in (model["dictionary"], queries))
     return aska_scores(spec, code, reference.kernel(kernel, atoms, points))
+
+
+def mapped(kernel: str, model: Arrays, rows: NDArray[Any]) -> Floats:
+    """Rows in the explicit map of a kernel."""
+    points = reference.prepare(RANKED_BY.get(kernel, kernel), rows)
+    if kernel == "hellinger":
+        return points
+    return reference.feature_map(points, model["weights"], float(model["frequency"][0]))
 
 
 def aska_scores(spec: Any, code: Arrays, table: Floats) -> Floats:
@@ -97,10 +109,7 @@ def kpca_pq_truth(
 def map_pq_truth(
     kernel: str, spec: MapPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    points = reference.prepare(RANKED_BY.get(kernel, kernel), queries)
-    if kernel != "hellinger":
-        points = reference.feature_map(points, model["weights"], float(model["frequency"][0]))
-    points = points @ model["projection"]
+    points = mapped(kernel, model, queries) @ model["projection"]
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     return quantised_scores(spec, points, code, model)
 
@@ -248,6 +257,14 @@ CASES = {
             AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16", norm_power=0.8),
             make_kernel("cosine"),
             aska_truth,
+        ),
+        *(
+            Case(
+                AskaSpec(n_atoms=24, n_nonzero_coefs=4, dictionary="learned"),
+                make_kernel(name),
+                aska_truth,
+            )
+            for name in ("intersection", "hellinger")
         ),
     ],
     "kpca-aska": [

@@ -481,3 +481,32 @@ def test_the_encoder_of_a_store_tabulates_as_the_one_that_wrote_it(
     first = Aska(SPEC, kernel, plan.model["dictionary"]).table(queries)
     np.testing.assert_array_equal(aska_of(codes).table(queries), first)
     assert spec_of(codes) == SPEC
+
+
+def test_learned_atoms_leave_less_of_the_rows_than_drawn_ones(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    parts = rng.gamma(0.3, 40, (20, 24))
+    mixed = rng.random((600, 20)) * (rng.random((600, 20)) < 0.15) + 1e-3
+    rows = (mixed @ parts + 1).astype(np.float32)
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=64)
+    left = {}
+    for dictionary in ("rows", "learned"):
+        spec = AskaSpec(n_atoms=60, n_nonzero_coefs=4, dictionary=dictionary)
+        plan = plan_encode(vectors, kernel_of("chi2"), spec)
+        encoder = spec.encoder(kernel_of("chi2"), plan.model)
+        encoder.prepare_encoding()
+        left[dictionary] = np.square(encoder.encode(rows)["residual"].astype(float)).mean()
+    assert left["learned"] < 0.8 * left["rows"]
+    atoms = plan.model["atoms"]
+    np.testing.assert_allclose(np.linalg.norm(atoms, axis=1), 1, atol=1e-6)
+    again = plan_encode(vectors, kernel_of("chi2"), spec).model["atoms"]
+    np.testing.assert_array_equal(atoms, again)
+
+
+def test_a_dictionary_is_learned_under_kernels_with_a_map(tmp_path: Path) -> None:
+    vectors = make_vectors(tmp_path / "vectors", np.ones((40, 3), np.float32))
+    spec = AskaSpec(n_atoms=4, n_nonzero_coefs=2, dictionary="learned")
+    with pytest.raises(InputError, match=r"needs a kernel with an explicit map: found cosine"):
+        plan_encode(vectors, make_kernel("cosine"), spec)
+    model = plan_encode(vectors, make_kernel("chi2"), spec).model
+    assert np.isfinite(model["atoms"]).all()  # of rows that are all equal

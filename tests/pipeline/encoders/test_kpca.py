@@ -13,12 +13,13 @@ from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.kpca import (
     LEAST_EIGENVALUE,
+    EmbeddedCosine,
     Embedding,
     KpcaSpec,
     gram_matrix,
     principal_components,
 )
-from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.topk import TopK

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine
+from mercore.pipeline.encoders.kpca import EmbeddedCosine
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import TIE, decimal_score
 from mercore.pipeline.kernels.sums import JensenShannon
