@@ -155,7 +155,11 @@ def every_score(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
 def test_every_encoder_is_among_those_tried() -> None:
     assert list(CASES) == list(ENCODERS)
     for name, cases in CASES.items():
-        tried = {(case.kernel.name, getattr(case.spec, "quantizer", "")) for case in cases}
+        kinds = [
+            tuple(getattr(case.spec, name, "") for name in ("quantizer", "dictionary"))
+            for case in cases
+        ]
+        tried = {(case.kernel.name, kind) for case, kind in zip(cases, kinds, strict=True)}
         assert len(tried) == len(cases)
         assert len(cases) > 1 or name == "rff", "rff serves one kernel"
         for case in cases:

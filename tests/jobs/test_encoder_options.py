@@ -20,7 +20,7 @@ from mercore.jobs.encoder_options import (
 )
 from mercore.jobs.options import FINITE
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
-from mercore.pipeline.encoders.aska import PURSUITS, AskaSpec
+from mercore.pipeline.encoders.aska import DICTIONARIES, PURSUITS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
@@ -51,6 +51,7 @@ WORDS = {
     "pursuit": PURSUITS,
     "preprocessing": PREPROCESSING,
     "length": LENGTHS,
+    "dictionary": DICTIONARIES,
     "metric": METRICS,
     "proof": PROOFS,
     "quantizer": QUANTIZERS,
@@ -131,6 +132,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "pursuit": "omp",
             "metric": "distance",
             "norm_power": 0.25,
+            "dictionary": "learned",
             "random_state": 5,
         },
         AskaSpec(
@@ -140,6 +142,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             pursuit="omp",
             metric="distance",
             norm_power=0.25,
+            dictionary="learned",
             random_state=5,
         ),
     ),
@@ -333,6 +336,7 @@ USERS = {
     "atoms": "aska, kpca-aska",
     "sparsity": "aska, kpca-aska",
     "norm_power": "aska, kpca-aska",
+    "dictionary": "aska",
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
     "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",

@@ -225,7 +225,7 @@ class TestRefusedBeforeAnyChoice:
 
 
 GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "quantizer": "rq"}
-GIVEN |= {"preprocessing": "none", "proof": "none", "length": "own"}
+GIVEN |= {"preprocessing": "none", "proof": "none", "length": "own", "dictionary": "rows"}
 
 
 @pytest.mark.parametrize(
