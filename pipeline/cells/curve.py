@@ -70,6 +70,7 @@ class RecallCurve(NamedTuple):
         listed = wanted[place]
         ranks = np.where(self.code_ranks < listed, self.cell_ranks, BEYOND)[:, :k]
         probes = int(np.quantile(ranks, recall, method="inverted_cdf")) + 1
+        probes = min(probes, cells)  # a recall that is just reached may be rounded up
         return Probing(
             probes,
             None if rerank is None and listed == k else listed,

@@ -259,6 +259,11 @@ def test_the_fewest_cells_and_codes_that_reach_a_recall_are_chosen() -> None:
     assert curve.reachable(100) == 1
     assert curve.reachable(100, 10) == 0.95
     assert curve.choose(curve.reachable(100, 10), 100, 10) == (100, 10, 0.95)
+    rng = np.random.default_rng(1)
+    for seed in range(200):  # shares such as 0.91, whose products with a count are rounded
+        codes = np.where(rng.random((7, 100)) < seed / 200, BEYOND, 3).astype(np.int32)
+        random = RecallCurve(rng.integers(0, 50, (7, 100), np.int32), codes)
+        assert random.choose(random.reachable(100), 100).probes <= 50
     lost = RecallCurve(cell_ranks, np.full((2, 100), BEYOND, np.int32))
     with pytest.raises(InputError, match="codes do not reach a recall"):
         lost.choose(0.5, 10)
