@@ -1,11 +1,11 @@
-"""Sorting codes by cell on workers: part by part, then a run of places at a time."""
+"""Sorting codes by cell on workers: part by part, then a span of parts at a time."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from mercore.jobs.cluster.workers import Work, Workers
 from mercore.jobs.resources.execution import resolved
-from mercore.pipeline.cells.build import PartSorter, PlaceRun, PlaceSorter
+from mercore.pipeline.cells.build import PartSorter, PlaceSorter
 from mercore.stores.codes import open_code_store
 from mercore.stores.indexes.cells import CellStore, SortedParts
 from mercore.stores.part_store.header import Header
@@ -49,10 +49,10 @@ def sort_parts(
 def sort_places(
     workers: Workers,
     stores: tuple[str, str, Header],
-    runs: Sequence[PlaceRun],
+    spans: Sequence[list[int]],
     advance: Advance,
 ) -> None:
-    """Sort runs of places, and write their parts.
+    """Sort spans of parts, and write them.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def sort_places(
     Raises
     ------
     ClusterError
-        If the workers go away, or keep dying of one run.
+        If the workers go away, or keep dying of one span.
     """
     parts, cells = map(resolved, stores[:2])
     work = Work(cells, partial(open_place_sorter, parts, cells, stores[2]))
-    workers.run(work, PlaceSorter.write, runs, advance)
+    workers.run(work, PlaceSorter.write, spans, advance)

@@ -25,7 +25,7 @@ from mercore.jobs.verbs.info import describe_cells
 from mercore.jobs.verbs.inputs import exclusive
 from mercore.jobs.verbs.resuming import begun, restored
 from mercore.jobs.verbs.searches.task import open_source_vectors
-from mercore.pipeline.cells.build import count_cells, place_bytes, runs_of, sort_bytes
+from mercore.pipeline.cells.build import count_cells, place_bytes, sort_bytes, spans_of
 from mercore.pipeline.cells.centres import CENTRES, Centres
 from mercore.pipeline.cells.curve import LISTED
 from mercore.pipeline.cells.plan import CellPlan
@@ -179,10 +179,10 @@ class CellsTask:
         """Write the parts of an index that are missing or wrong."""
         from mercore.jobs.cluster.sort_cells import sort_places
 
-        runs = runs_of(undone, self.parts_at_once(self.execution))
+        spans = spans_of(undone, self.parts_at_once(self.execution))
         with progress("index", len(undone), "parts") as advance:
             stores = parts.where, str(self.store), store.store.header
-            sort_places(leased.workers, stores, runs, leased.lease.checked(advance))
+            sort_places(leased.workers, stores, spans, leased.lease.checked(advance))
         store.store.sweep()  # killed workers leave scratch files
         store.store.location.sync_folders()
 

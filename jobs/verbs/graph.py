@@ -324,7 +324,7 @@ def _graph_of(
 
 
 def _joined(batches: list[Figures]) -> Figures:
-    """Return the figures of all batches, of which none is kept twice."""
+    """Return the joined figures of all batches, which are emptied: no figure is in memory twice."""
     return {name: np.concatenate([each.pop(name) for each in batches]) for name in [*batches[0]]}
 
 

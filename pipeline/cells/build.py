@@ -1,10 +1,10 @@
-"""Sort codes by cell: each part by itself, then all parts together, a run of places at a time."""
+"""Sort codes by cell: each part by itself, then all parts together, a span of parts at a time."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,28 +29,25 @@ def sort_bytes(plan: CellPlan) -> int:
 
 
 def place_bytes(plan: CellPlan, parts: int) -> int:
-    """Return the memory that sorting a run of ``parts`` parts takes: its groups are read whole."""
+    """Return the memory that sorting a span of ``parts`` parts takes: its groups are read whole."""
     group = plan.codes.rows // max(1, round(math.sqrt(plan.spec.cells)))
     rows = min(plan.codes.rows, parts * plan.part_rows + 4 * group)
     before = 8 * plan.codes.parts * round(math.sqrt(plan.spec.cells))
     return before + rows * (3 * row_bytes(plan.columns) + SORTED_BYTES)
 
 
-class PlaceRun(NamedTuple):
-    """Parts of an index that are sorted at once; those between the first and the last are there."""
+def spans_of(parts: Sequence[int], most: int) -> list[list[int]]:
+    """Return ascending parts in spans that are sorted at once, each of at most ``most`` parts.
 
-    wanted: list[int]
-
-
-def runs_of(parts: Sequence[int], most: int) -> list[PlaceRun]:
-    """Return the runs that write some ascending parts; a run spans at most ``most`` of them."""
-    runs: list[PlaceRun] = []
+    The parts between the first and the last of a span that it lacks are there already.
+    """
+    spans: list[list[int]] = []
     for part in parts:
-        if runs and part < runs[-1].wanted[0] + most:
-            runs[-1].wanted.append(part)
+        if spans and part < spans[-1][0] + most:
+            spans[-1].append(part)
         else:
-            runs.append(PlaceRun([part]))
-    return runs
+            spans.append([part])
+    return spans
 
 
 class PartSorter:
@@ -108,10 +105,10 @@ class PlaceSorter:
     cells: CellStore
     earlier: CellStore | None = None
 
-    def write(self, run: PlaceRun) -> int:
-        """Sort the rows of a run of places, and write its parts; return how many."""
+    def write(self, span: list[int]) -> int:
+        """Sort the rows of a span of parts, and write these parts; return how many."""
         store = self.cells
-        start, stop = store.bounds(run.wanted[0])[0], store.bounds(run.wanted[-1])[1]
+        start, stop = store.bounds(span[0])[0], store.bounds(span[-1])[1]
         pieces = []
         for starts in store.runs:
             first, behind = max(start, int(starts[0])), min(stop, int(starts[-1]))
@@ -119,10 +116,10 @@ class PlaceSorter:
                 old = self.earlier is not None and behind <= self.earlier.rows
                 pieces.append((self._stored if old else self._of_run)(starts, first, behind))
         columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-        for part in run.wanted:
+        for part in span:
             at, end = (place - start for place in store.bounds(part))
             store.store.write_part(part, {name: each[at:end] for name, each in columns.items()})
-        return len(run.wanted)
+        return len(span)
 
     def _stored(self, _: NDArray[np.int64], first: int, behind: int) -> dict[str, NDArray[Any]]:
         """Return the columns of places of the index as it was."""

@@ -100,7 +100,7 @@ class CellPlan:
 
 
 def default_cells(rows: int) -> int:
-    """Return about 4 √n cells, fewer than one per 8 rows."""
+    """Return about 4 √n cells, and at most one per 8 rows."""
     usual = round(PER_ROOT * math.sqrt(rows))
     return max(1, min(MAX_CELLS, usual, rows // 8))
 

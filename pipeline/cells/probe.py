@@ -79,9 +79,12 @@ class OpenCells:
         count, cache = self.store.spec.cells, self.cache
         step = max(1, count // self.store.parts)
         for first in range(0, count, step):
-            before = cache.left
-            self._from_store(list(range(first, min(first + step, count))))
-            if cache.left == before:  # it is full
+            missing = [
+                cell for cell in range(first, min(first + step, count)) if cell not in cache.cells
+            ]
+            if missing:
+                self._from_store(missing)
+            if any(cell not in cache.cells for cell in missing):
                 break
         return cache.cache_bytes - cache.left
 

@@ -28,8 +28,8 @@ def measure_curve(
     Parameters
     ----------
     search : finds the true neighbours
-    queries : a sample of queries, of which the first are taken; None for sampled rows, each of
-        which is left out of its own neighbours
+    queries : a sample of queries; the first ``HELD_BACK`` of them are taken. None samples rows of
+        the store, and leaves each row out of its own neighbours.
     """
     store, vectors = codes.store, search.scorer.vectors
     rows = vectors.rows

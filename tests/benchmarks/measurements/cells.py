@@ -87,7 +87,7 @@ def make_index(
 
 
 def promised(made: Indexed) -> list[Row]:
-    """Return what recall was asked for, and what was found."""
+    """Return the recall that was asked for beside the recall that was found, by k."""
     rows = []
     for k in RANKS:
         for asked in RECALLS:

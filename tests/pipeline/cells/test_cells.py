@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.jobs import api
-from mercore.pipeline.cells.build import runs_of
+from mercore.pipeline.cells.build import spans_of
 from mercore.pipeline.cells.centres import NEAR_GROUPS, Centres, drawn_centres, learn_centres
 from mercore.pipeline.cells.curve import BEYOND, RecallCurve, curve_of
 from mercore.pipeline.cells.plan import coordinate_spec, default_cells
@@ -203,6 +203,7 @@ def test_answers_depend_on_no_thread_batch_or_cache(cells: CellStore) -> None:
 def test_holding_all_cells_reads_nothing_again(cells: CellStore) -> None:
     opened = OpenCells.of(cells, encoder_of(cells), 4, 1 << 30)
     row = sum(column.row_bytes for column in cells.store.columns.values())
+    opened.scan(rows_of(7, 40), 5, threads=1)  # some cells are there already
     assert opened.hold_all() == ROWS * row
     before = cells.store.reads.bytes
     opened.scan(rows_of(7, 5), 5, threads=1)
@@ -276,8 +277,8 @@ def test_ranges_of_neighbouring_cells_are_one() -> None:
     assert ranges_of(starts, np.array([1])) == []
 
 
-def test_runs_span_at_most_as_many_parts_as_fit() -> None:
-    assert [run.wanted for run in runs_of([0, 1, 3, 4, 9], 3)] == [[0, 1], [3, 4], [9]]
+def test_spans_are_of_at_most_as_many_parts_as_fit() -> None:
+    assert spans_of([0, 1, 3, 4, 9], 3) == [[0, 1], [3, 4], [9]]
 
 
 def test_default_cells_grow_with_the_root_of_the_rows() -> None:
