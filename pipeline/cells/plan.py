@@ -61,7 +61,7 @@ class CellPlan:
 
         The points are held once; those of a few groups at a time are copied.
         """
-        points = 5 * (self.sample + 3 * self.spec.cells)
+        points = 5 * (self.sample + 5 * self.spec.cells)
         model = sum(values.nbytes for values in self.codes.model.values())
         return 2 * model + self.width * points + self.sample * row_bytes(self.columns)
 

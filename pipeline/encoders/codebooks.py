@@ -4,11 +4,13 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mercore.pipeline.arrays import Float32
+
+Learned = TypeVar("Learned")
 
 CENTROIDS = 256  # of a sub-quantizer: its code is a byte
 ITERATIONS = 25  # of k-means; faiss takes as many
@@ -25,7 +27,7 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
     return np.concatenate(on_threads(find_centroids, parts, seeds))
 
 
-def on_threads(learn: Callable[..., Float32], *arguments: Iterable[Any]) -> list[Float32]:
+def on_threads(learn: Callable[..., Learned], *arguments: Iterable[Any]) -> list[Learned]:
     """Return the results of ``learn``, one per set of arguments: threads share the calls out.
 
     Each call runs on one thread. No library takes further threads: sums have one order.

@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.jobs import api
+from mercore.pipeline.cells import centres as centres_module
 from mercore.pipeline.cells.build import spans_of
-from mercore.pipeline.cells.centres import NEAR_GROUPS, Centres, drawn_centres, learn_centres
+from mercore.pipeline.cells.centres import BLOCK, NEAR_GROUPS, Centres, drawn_centres, learn_centres
 from mercore.pipeline.cells.curve import BEYOND, RecallCurve, curve_of
 from mercore.pipeline.cells.plan import coordinate_spec, default_cells
 from mercore.pipeline.cells.probe import CellCache, OpenCells, ranges_of
@@ -108,6 +109,20 @@ def test_centres_are_those_of_k_means_in_groups() -> None:
     assert apart.mean() < 0.2 * spread.mean()
     again = learn_centres(points, 9, 0)
     assert all(np.array_equal(model[name], again[name]) for name in model)
+
+
+def test_centres_move_to_the_means_of_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(1).normal(size=(3 * BLOCK // 2, 4)).astype(np.float32)
+    monkeypatch.setattr(centres_module, "MOVES", 0)
+    model = learn_centres(points, 50, 0)
+    model["centres"][7] = 1e3  # no point is near to it
+    expected = model["centres"].copy()
+    cells = assigned(model, points)
+    for cell in set(cells.tolist()):
+        expected[cell] = points[cells == cell].astype(np.float64).mean(axis=0)
+    moved = centres_module._moved(points, model)
+    assert np.allclose(moved, expected, rtol=1e-5, atol=1e-6)
+    assert (moved[7] == 1e3).all()
 
 
 @pytest.mark.parametrize("cells", [1, 2, 7, 50])
