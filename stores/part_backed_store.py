@@ -27,6 +27,7 @@ from mercore.stores.spec import in_words, to_json
 from mercore.stores.vectors import dropped_name, dropped_rows
 
 LINEAR_MAP = "linear_map"  # name of a model array
+CONTENT = "source_content"  # a note
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
@@ -250,9 +251,36 @@ class PartBackedStore:
     def _source_headers(self) -> dict[str, Header | None]:
         return {}
 
-    def record_source(self, source_path: Where) -> None:
-        """Record the path of the vectors, if it is a new one; needs the lease of the store."""
+    @property
+    def source_content(self) -> str | None:
+        """The digest of all rows of a foreign source; None if receipts hold it, or nobody does."""
+        return self.store.header.notes.get(CONTENT)
+
+    def check_content(self, content: str, where: str) -> None:
+        """Refuse rows of a foreign source at ``where`` that have changed since they were encoded.
+
+        Raises
+        ------
+        IntegrityError
+            If their digest is not ``content``.
+        """
+        if self.source_content not in (None, content):
+            raise IntegrityError(
+                f"{where} holds other rows than those that {self.where} was encoded from: found "
+                f"digest {content}, expected {self.source_content}. Fix: restore its rows, or "
+                f"mercore encode {where} NEW_PATH"
+            )
+
+    def record_source(self, source_path: Where, content: str | None = None) -> None:
+        """Record the path of the vectors, if it is a new one; needs the lease of the store.
+
+        The digest of a foreign source is recorded before the first part, and checked from then on.
+        """
         header, found = self.store.header, _source_notes(self.where, source_path)
+        if content is not None:
+            self.check_content(content, str(source_path))
+            if self.source_content or not self.store.parts_done:
+                found[CONTENT] = content
         if found != {key: header.notes.get(key) for key in found}:
             header = replace(header, notes={**header.notes, **found}, text=None)
             (self.store.location / ROOT).publish(root_metadata(header))

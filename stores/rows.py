@@ -13,30 +13,40 @@ from mercore.stores.indexes import CellStore, Index, OrderStore
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import Header, header_of_group
 from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.spec import digest
 from mercore.stores.vector_views import WrappedVectors
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
+
+SPACED = "64 of the rows"  # that the fingerprint of a foreign source covers
 
 
 class SourceVectors(Vectors):
     """A foreign source as ``Vectors``, without receipts; its ids are its row numbers.
 
-    A part that has changed since it was first read is refused: here, or where ``checksums`` of the
+    A part that has changed since it was first read is refused: here, or where ``digests`` of the
     parts were kept.
     """
 
-    def __init__(self, source: Source, checksums: dict[int, int] | None = None) -> None:
+    def __init__(self, source: Source, digests: dict[int, str] | None = None) -> None:
         self.rows, self.dims = source.shape
         self.dtype = source.dtype
         self.where = source.name
-        self.fingerprint = source.fingerprint()
+        self.fingerprint, self.fingerprint_of = source.fingerprint(), SPACED
         self.dropped = np.empty(0, np.int64)
         self.part_rows = chunk_rows(self.dims, self.dtype)
-        self.source = SteadySource(source, self.part_rows, checksums)
+        self.source = SteadySource(source, self.part_rows, digests)
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d]."""
         return self.source.read(*self.bounds(part))
+
+    def content(self) -> str:
+        """Return the digest of all rows; parts that have not been read are read."""
+        for part in range(self.parts):
+            if part not in self.source.digests:
+                self.read_part(part)
+        return digest([self.source.digests[part] for part in range(self.parts)])
 
 
 def stored_header(path: str) -> Header | None:
@@ -68,13 +78,13 @@ def open_stored(path: str) -> Stored | None:
 
 
 def open_vectors(
-    path: str, checksums: dict[int, int] | None = None, header: Header | None = None
+    path: str, digests: dict[int, str] | None = None, header: Header | None = None
 ) -> Vectors:
     """Open a vector store of mercore, or a 2-D Zarr array (v2 or v3) of another tool.
 
     Parameters
     ----------
-    checksums : those of an array's parts that another process has read: see ``checksums_of``
+    digests : those of an array's parts that another process has read: see ``foreign_source``
     header : that of the store, if it has been read
 
     Raises
@@ -99,14 +109,14 @@ def open_vectors(
         raise FormatError(
             f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
         )
-    return SourceVectors(open_source(path), checksums)
+    return SourceVectors(open_source(path), digests)
 
 
-def checksums_of(vectors: Vectors) -> dict[int, int] | None:
-    """Return the checksums of the parts read of a foreign source; None: receipts hold them."""
+def foreign_source(vectors: Vectors) -> SourceVectors | None:
+    """Return the foreign source that vectors are read from; None: a store, which has receipts."""
     while isinstance(vectors, WrappedVectors):
         vectors = vectors.vectors
-    return vectors.source.checksums if isinstance(vectors, SourceVectors) else None
+    return vectors if isinstance(vectors, SourceVectors) else None
 
 
 class StoredRows:

@@ -21,6 +21,7 @@ class WrappedVectors(Vectors):
         self.vectors = vectors
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
+        self.fingerprint_of = vectors.fingerprint_of
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
         self.selection, self.history = vectors.selection, vectors.history
         self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes

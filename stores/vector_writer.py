@@ -34,13 +34,21 @@ from mercore.stores.part_store.growth import (
     ragged_part,
     undo_growth,
 )
-from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
+from mercore.stores.part_store.header import Header, Layout, model_entries
 from mercore.stores.part_store.page_cache import forget
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import encode_with_entry, stated
+from mercore.stores.part_store.receipts import encode_with_entry
 from mercore.stores.part_store.sizes import small_part_rows
-from mercore.stores.spec import digest, to_json
-from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
+from mercore.stores.spec import to_json
+from mercore.stores.vectors import (
+    KIND,
+    VectorSpec,
+    VectorStore,
+    content_of,
+    dropped_name,
+    open_vector_store,
+    vectors_column,
+)
 
 CHUNK_BYTES = 4 << 20
 CACHED_BYTES = 4 << 30  # of a store: the next verb finds these in memory; rows behind leave it
@@ -172,7 +180,7 @@ class VectorWriter(RowWriter):
     ) -> None:
         self.location = location_of(where)
         self.location.check_new()
-        fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
+        fields = vectors_column(dtype.name, dims, check_compressor(compressor))
         super().__init__(fields, chunk_rows(dims, dtype))
 
     def __enter__(self) -> Self:
@@ -194,7 +202,7 @@ class VectorWriter(RowWriter):
             **facts,
             dims=self._fields["width"],
             dtype=self._fields["dtype"],
-            content=digest([*map(stated, self._chunks)]),
+            content=content_of(self._chunks),
         )
         model = {"dropped": dropped} if dropped.size else {}
         layout = Layout(
@@ -267,7 +275,7 @@ class VectorAppender(RowWriter):
         return replace(
             spec,
             **counts,
-            content=digest([*map(stated, self._chunks)]),
+            content=content_of(self._chunks),
             value_min=min(lows, default=None),
             value_max=max(highs, default=None),
             dropped_kinds={kind: spec.dropped_of(kind) + added.dropped_of(kind) for kind in kinds},

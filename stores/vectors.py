@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
-from mercore.stores.part_store.column import CHECKSUM_BYTES
+from mercore.stores.part_store.column import CHECKSUM_BYTES, DIGEST
 from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.header import Header, column_fields, open_header
 from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import Receipt
+from mercore.stores.part_store.receipts import Receipt, stated
 from mercore.stores.part_store.row_lookup import RowLookup
 from mercore.stores.selection import Selection
-from mercore.stores.spec import ABSENT, from_json
+from mercore.stores.spec import ABSENT, digest, from_json
 
 KIND = "vectors"
 STEP_BYTES = 1 << 18  # of rows that are looked up at a time: they stay in the processor's cache
@@ -30,7 +30,8 @@ STEP_BYTES = 1 << 18  # of rows that are looked up at a time: they stay in the p
 class VectorSpec:
     """The spec of a vector store: its contents, and facts about the source.
 
-    ``content`` is the digest of the checksums of all chunks. The counts are of source rows.
+    ``content`` is the digest of what receipts state of all chunks: size, crc32c, and BLAKE3. The
+    counts are of source rows.
     ``value_min`` and ``value_max`` are of the finite values, None if there are none.
     ``duplicate_rows`` are counted within each ingest and each append: old rows are not read again.
     ``dropped_kinds`` are the dropped rows by kind, where others than all-zero rows were dropped.
@@ -82,6 +83,7 @@ class Vectors(ABC):
     A part has at most ``part_rows`` rows. ``selection`` says which rows of the store take part,
     None for all. ``dropped`` are the source rows that ingest dropped, int64, ascending.
     ``history`` are the earlier states of vectors that have grown, oldest first.
+    ``fingerprint_of`` says what the fingerprint depends on.
     ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
     reading a part takes beyond its rows. ``requests`` is the number of parts to read blocks from
     at the same time, whatever the number of threads.
@@ -92,6 +94,7 @@ class Vectors(ABC):
     dtype: np.dtype[Any]
     where: str
     fingerprint: str
+    fingerprint_of: str = "all rows"
     part_rows: int
     dropped: NDArray[np.int64]
     selection: Selection | None = None
@@ -336,6 +339,16 @@ def dropped_name(state: int) -> str:
     return f"dropped_{state}" if state else "dropped"
 
 
+def vectors_column(dtype: str, dims: int, compressor: str = "none") -> dict[str, Any]:
+    """Return the entry of ``Layout.columns`` for the rows of a vector store."""
+    return {**column_fields("vectors", dtype, dims, compressor), "digest": DIGEST}
+
+
+def content_of(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return the digest of what the receipts of all parts state of their chunks."""
+    return digest([*map(stated, entries)])
+
+
 class VectorStore(Vectors):
     """A vector store written by ``ingest``: see ``Vectors``."""
 
@@ -344,8 +357,10 @@ class VectorStore(Vectors):
     def __init__(self, store: PartStore) -> None:
         self.store = store
         self.spec = from_json(VectorSpec, store.header.spec, store.where)
-        columns = [column_fields("vectors", self.spec.dtype, self.spec.dims)]
+        columns = [vectors_column(self.spec.dtype, self.spec.dims)]
         store.layout.check_columns(columns, store.where)
+        if store.columns["vectors"].digest == "none":
+            self.fingerprint_of = "the crc32c checksums of all rows"
         self.rows = store.layout.rows
         self.dims = self.spec.dims
         self.dtype = np.dtype(self.spec.dtype)
@@ -364,8 +379,18 @@ class VectorStore(Vectors):
         )
 
     def chunk_entries(self) -> list[dict[str, Any]]:
-        """Return size and checksum of the chunk of each part."""
+        """Return what the receipt of each part states of its chunk."""
         return [receipt.chunks["vectors"] for receipt in self.store.receipts()]
+
+    def check_content(self) -> str | None:
+        """Return the fault of receipts that are not those of the fingerprint, or None."""
+        found = content_of(self.chunk_entries())
+        if found == self.spec.content:
+            return None
+        return (
+            f"{self.where}: its receipts are of other rows than its fingerprint: found content "
+            f"{found}, expected {self.spec.content}. {self.store.fix}"
+        )
 
     @property
     def stored_bytes(self) -> int:

@@ -19,14 +19,14 @@ from mercore.stores.rows import open_vectors
 class Sources:
     """The paths of the vectors, and of the file of a custom kernel.
 
-    ``header`` is that of the state to which codes grow, which is not published yet. ``checksums``
+    ``header`` is that of the state to which codes grow, which is not published yet. ``digests``
     are those of the parts of a foreign array, as they were when its rows were checked.
     """
 
     vectors: str
     kernel: str | None = None
     header: Header | None = None
-    checksums: dict[int, int] | None = None
+    digests: dict[int, str] | None = None
 
     def resolved(self) -> "Sources":
         """Return the paths as workers in other folders find them."""
@@ -40,7 +40,7 @@ class PartEncoder:
     def __init__(self, codes: str, sources: Sources) -> None:
         header, custom = sources.header, sources.kernel and load_custom(sources.kernel)
         self.codes = CodeStore(PartStore(codes, header)) if header else open_code_store(codes)
-        vectors = open_vectors(sources.vectors, sources.checksums)
+        vectors = open_vectors(sources.vectors, sources.digests)
         self.vectors = mapped_vectors(vectors, map_of(self.codes))
         self.encoder = encoder_of(self.codes, custom or None)
         self.encoder.prepare_encoding()

@@ -10,11 +10,12 @@ from mercore.stores.formats.source import Source
 from mercore.stores.indexes.cells import CellStore, SortedParts
 from mercore.stores.indexes.orders import KIND as ORDERS
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.header import Header, Layout, column_fields
+from mercore.stores.part_store.header import Header, Layout
 from mercore.stores.part_store.sizes import bytes_beside_columns, plain_bytes
 from mercore.stores.spec import to_json
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import KIND as VECTORS
+from mercore.stores.vectors import vectors_column
 
 
 def check_disk(
@@ -63,7 +64,7 @@ def cell_store_bytes(plan: CellPlan) -> dict[str, int]:
 def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:
     """Return the bytes of a vector store's files by content; compressed columns count 0."""
     dims, dtype = source.shape[1], source.dtype
-    fields = column_fields("vectors", dtype.name, dims, compressor)
+    fields = vectors_column(dtype.name, dims, compressor)
     part_rows = chunk_rows(dims, dtype, source.shape[0])
     layout = Layout(rows=rows, part_rows=part_rows, columns=[fields], model={})
     return _sizes(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")

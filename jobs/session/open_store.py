@@ -23,6 +23,7 @@ from mercore.jobs.verbs.searches.exact import check_bounds
 from mercore.jobs.verbs.searches.task import (
     DEFAULT_K,
     SearchOptions,
+    check_bounded,
     open_searched,
     open_source_vectors,
 )
@@ -387,6 +388,7 @@ class OpenStore:
         """The vectors of an exact search, which refuses those that have grown since."""
         if self._opened.codes is not None:
             open_source_vectors(self._opened.codes, self._moved, exact=True)
+            check_bounded(self._opened.codes, self._vectors)
         return self._vectors
 
 

@@ -15,6 +15,7 @@ from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.rows import stored_header
 from mercore.stores.vectors import KIND as VECTORS
+from mercore.stores.vectors import VectorStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class CheckTask(VerbTask):
             progress("check", parts, "parts") as advance,
         ):
             faults = add_blocks(self.store, advance) if adds else self.store.check(advance)
+            if not faults and self.store.header.kind == VECTORS:
+                faults = [*filter(None, [VectorStore(self.store).check_content()])]
             try:
                 deleted_bits(self.store.header, self.store.location)
             except IntegrityError as error:

@@ -37,7 +37,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
-from mercore.stores.rows import checksums_of, open_vectors
+from mercore.stores.rows import foreign_source, open_vectors
 from mercore.stores.vector_views import EarlierVectors
 from mercore.stores.vectors import Vectors, VectorStore, dropped_name
 from mercore.stores.wording import option, setting
@@ -291,17 +291,21 @@ def encode_missing(
                 lease.check()  # fitting may have taken long
                 rows = sum(np.diff(store.store.bounds(part))[0] for part in parts)
                 with progress("encode", rows, "rows") as advance:
-                    where, read = str(plan.vectors.where), checksums_of(plan.vectors)
+                    where, read = (
+                        str(plan.vectors.where),
+                        foreign.source.digests if foreign else None,
+                    )
                     sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
                 store.store.location.sync_folders()
             return len(parts)
 
-        there = CodeStore.begun(codes)
+        there, foreign = CodeStore.begun(codes), foreign_source(plan.vectors)
         stored = with_states(plan, there)
         store = resumed_codes(plan, there) or _created(codes, plan)
-        store.record_source(location_of(plan.vectors.where).resolved())
+        content = foreign.content() if foreign else None
+        store.record_source(location_of(plan.vectors.where).resolved(), content)
         done = encode(store, restored(store, lambda: stored.model))
         if store.rows < plan.vectors.rows:
             grown = replace(plan, states=code_states(store, plan.vectors).states)

@@ -135,19 +135,20 @@ class Centres:
 
     def _assign(self, points: Float32) -> NDArray[np.int64]:
         """Return the cells of a block of points."""
-        to_groups = self._groups.nearness(points)
-        count = to_groups.shape[1]
-        near = min(NEAR_GROUPS, count)
-        kept = np.argpartition(to_groups, count - near, axis=1)[:, count - near :]
-        of_group = np.zeros(to_groups.shape, np.bool_)
-        np.put_along_axis(of_group, kept, True, axis=1)
+        to_groups, every = self._groups.nearness(points), np.arange(len(points))
+        near = np.empty((len(points), min(NEAR_GROUPS, to_groups.shape[1])), np.int64)
+        for column in near.T:  # several times as fast as argpartition
+            column[:] = to_groups.argmax(axis=1)
+            to_groups[every, column] = -np.inf
+        order = np.argsort(near, axis=None, kind="stable")
+        ends = np.cumsum(np.bincount(near.ravel(), minlength=len(self._tables)))
         best = np.full(len(points), -np.inf, np.float32)
         cells = np.zeros(len(points), np.int64)
-        for group, table in enumerate(self._tables):
-            members = np.flatnonzero(of_group[:, group])
+        for group, chosen in enumerate(np.split(order, ends[:-1])):
+            members = chosen // near.shape[1]
             if not len(members):
                 continue
-            found = table.nearness(points[members])
+            found = self._tables[group].nearness(points[members])
             place = found.argmax(axis=1)
             score = found[np.arange(len(members)), place]
             better = score > best[members]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
-import google_crc32c
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, ShapeError
@@ -122,18 +122,18 @@ class RowRange:
 class SteadySource:
     """A source that refuses rows that differ from what an earlier read of them returned.
 
-    It reads blocks of ``block_rows`` rows. ``checksums`` holds the crc32c of each block that was
+    It reads blocks of ``block_rows`` rows. ``digests`` holds the BLAKE3 of each block that was
     read, by its number.
     """
 
     def __init__(
-        self, source: Source, block_rows: int | None = None, checksums: dict[int, int] | None = None
+        self, source: Source, block_rows: int | None = None, digests: dict[int, str] | None = None
     ) -> None:
         self.name, self.shape = source.name, source.shape
         self.dtype, self.source_dtype = source.dtype, source.source_dtype
         row_bytes = self.shape[1] * self.dtype.itemsize
         self.block_rows = block_rows or max(1, min(STEADY_ROWS, STEADY_BYTES // row_bytes))
-        self.checksums = {} if checksums is None else checksums
+        self.digests = {} if digests is None else digests
         self._source = source
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
@@ -157,15 +157,13 @@ class SteadySource:
         return self._source.fingerprint()
 
     def _check(self, first: int, block: NDArray[Any]) -> None:
-        """Keep the checksum of a block, or refuse one that differs from the kept one."""
-        view = block.view()
-        view.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
-        found = int(google_crc32c.value(view))
-        expected = self.checksums.setdefault(first // self.block_rows, found)
+        """Keep the digest of a block, or refuse one that differs from the kept one."""
+        found = blake3(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data).hexdigest()
+        expected = self.digests.setdefault(first // self.block_rows, found)
         if found != expected:
             raise FormatError(
                 f"{self.name}: rows [{first}, {first + len(block)}) have changed since they were "
-                f"first read: found crc32c {found:08x}, expected {expected:08x}. Fix: change no "
+                f"first read: found blake3 {found:.16}, expected {expected:.16}. Fix: change no "
                 "file while it is read, and run the same command again."
             )
 

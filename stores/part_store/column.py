@@ -16,6 +16,7 @@ from mercore.stores.decompress import decompress
 from mercore.stores.part_store.compressors import codec_metadata, compress
 
 CHECKSUM_BYTES = 4
+DIGEST = "blake3"  # nobody finds two chunks with the same one; of crc32c that takes minutes
 COMPRESSOR_BYTES = 1 << 10  # headers of compressors
 _FILTERS = Lock()  # warning filters belong to the process: threads change them one by one
 
@@ -25,6 +26,7 @@ class Column:
     """A column, dtype[rows] or dtype[rows, width], in chunks of ``part_rows`` rows.
 
     Blocks of at most ``block_bytes`` have checksums of their own (see ``blocks.py``); 0 for none.
+    ``digest`` names the cryptographic digest of a chunk that its receipt states, or is "none".
     """
 
     name: str
@@ -33,6 +35,7 @@ class Column:
     rows: int
     part_rows: int
     compressor: str = "none"
+    digest: str = "none"
     block_bytes: int = 0
 
     @property

@@ -13,7 +13,7 @@ from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.blocks import BLOCK_BYTES
-from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.column import DIGEST, Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.spec import ABSENT, RESTORE, check_types, digest, from_json, parse_json
 
@@ -25,7 +25,7 @@ HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {
     "kind": str,
     "block_bytes": int,
 }
-COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str}
+COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str, "digest": str}
 MODEL_TYPES = {"dtype": str, "shape": list[int], "crc32c": str}
 STATE_TYPES = {"rows": int, "digest": str}
 
@@ -224,9 +224,10 @@ def _parse_header(mapping: dict[str, Any], where: str) -> Header:
 def _check_layout(header: Header, where: str) -> None:
     """Refuse a layout that no store can have, before anything is made of its numbers."""
     layout = header.layout
-    for entries, types in ((layout.columns, COLUMN_TYPES), (layout.grown_from, STATE_TYPES)):
-        for entry in entries:
-            check_types(entry, types, where)
+    for entry in layout.columns:
+        check_types({"digest": "none", **entry}, COLUMN_TYPES, where)
+    for entry in layout.grown_from:
+        check_types(entry, STATE_TYPES, where)
     for entry in layout.model.values():
         check_types(entry, MODEL_TYPES, where)
     sizes = (layout.rows, layout.part_rows, *(state["rows"] for state in layout.grown_from))
@@ -256,6 +257,7 @@ def _can_be(column: Column) -> bool:
     numbers = max(column.part_rows, column.rows) * (1 if column.width is None else column.width)
     return (
         NAME.fullmatch(column.name) is not None
+        and column.digest in ("none", DIGEST)
         and dtype.kind in "biuf"
         and dtype.name == column.dtype
         and numbers * dtype.itemsize <= MAX_BYTES

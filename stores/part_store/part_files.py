@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 from mercore.stores.errors import IntegrityError, NotFoundError
 from mercore.stores.location.protocol import Location
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.column import Column, decode_chunk, payload_checksum
+from mercore.stores.part_store.column import (
+    CHECKSUM_BYTES,
+    DIGEST,
+    Column,
+    decode_chunk,
+    payload_checksum,
+)
 from mercore.stores.part_store.header import Header
 from mercore.stores.part_store.receipts import (
     Receipt,
     check_receipt,
+    chunk_digest,
     parse_receipt,
     receipt_bytes,
     receipts_column,
@@ -179,8 +186,8 @@ class PartFiles:
         """Raise ``IntegrityError`` unless ``data`` is a file that the receipt describes."""
         expected = receipt.chunks[column.name]
         checksum = payload_checksum(data)
-        found = {"bytes": len(data), "crc32c": None if checksum is None else f"{checksum:08x}"}
-        if found not in receipt.entries(column.name):
+        found = len(data), None if checksum is None else f"{checksum:08x}"
+        if found not in [(each["bytes"], each["crc32c"]) for each in receipt.entries(column.name)]:
             stated = (
                 "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
             )
@@ -188,6 +195,19 @@ class PartFiles:
                 receipt.part,
                 f"column {column.name} has {stated}: "
                 f"its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
+            )
+
+    def check_digest(self, receipt: Receipt, column: Column, data: NDArray[np.uint8]) -> None:
+        """Raise ``IntegrityError`` unless the receipt states the digest of ``data``, if any."""
+        if column.digest == "none":
+            return
+        found = chunk_digest(data[:-CHECKSUM_BYTES])
+        expected = [entry[DIGEST] for entry in receipt.entries(column.name)]
+        if found not in expected:
+            raise self.fault(
+                receipt.part,
+                f"column {column.name} has other bytes of the same crc32c: found {DIGEST} {found}, "
+                f"its receipt says {expected[0]}",
             )
 
     def check_size(self, receipt: Receipt, column: Column, size: int | None) -> None:

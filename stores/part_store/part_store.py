@@ -170,8 +170,12 @@ class PartStore(PartFiles):
     def check_chunk(
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
     ) -> None:
-        """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
-        self._read_current(receipt, self.columns[name], buffer)
+        """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees.
+
+        This checks the digest too, if the receipt states one.
+        """
+        column = self.columns[name]
+        self.check_digest(receipt, column, self._read_current(receipt, column, buffer))
 
     def check(
         self,

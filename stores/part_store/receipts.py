@@ -6,6 +6,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
@@ -18,6 +19,7 @@ from mercore.stores.part_store.blocks import (
 )
 from mercore.stores.part_store.column import (
     CHECKSUM_BYTES,
+    DIGEST,
     Column,
     checksum_bytes,
     chunk_payload,
@@ -36,8 +38,8 @@ from mercore.stores.spec import (
 )
 
 RECEIPT_BYTES = 1024  # without tables of blocks
-STATED = ("bytes", "crc32c")  # what an entry states of a chunk as a whole
-ENTRY_TYPES = {"bytes": int, "crc32c": str, "blocks": str}
+STATED = ("bytes", "crc32c", DIGEST)  # what an entry can state of a chunk as a whole
+ENTRY_TYPES = {"bytes": int, "crc32c": str, DIGEST: str, "blocks": str}
 GROWN_TYPES = {"job": str, "stop": int, "chunks": dict[str, Any]}
 
 
@@ -46,8 +48,9 @@ class Receipt:
     """The proof that a part, rows ``start`` to ``stop``, is done.
 
     ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
-    part's file and the crc32c of all but its last four bytes, and to the checksums of its blocks
-    (see ``blocks.py``), if it has any. ``facts`` are numbers that a reader can use before it reads
+    part's file and the crc32c of all but its last four bytes. An entry also has the BLAKE3 of these
+    bytes if its column has digests, and the checksums of its blocks (see ``blocks.py``), if it has
+    any. ``facts`` are numbers that a reader can use before it reads
     the part.
 
     ``grown`` describes the part of the store that the next state of a growing store will have: its
@@ -103,12 +106,19 @@ def _entry(column: Column, payload: NDArray[np.uint8]) -> dict[str, Any]:
     table = block_checksums(column, payload) if column.blocks else None
     checksum = google_crc32c.value(payload) if table is None else table[-1]
     entry = {"bytes": len(payload) + CHECKSUM_BYTES, "crc32c": f"{checksum:08x}"}
+    if column.digest != "none":
+        entry[DIGEST] = chunk_digest(payload)
     return entry if table is None else {**entry, "blocks": table_text(table)}
+
+
+def chunk_digest(payload: NDArray[np.uint8]) -> str:
+    """Return the BLAKE3 of a chunk without its checksum, 64 hexadecimal digits."""
+    return blake3(payload.data).hexdigest()
 
 
 def stated(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry without the checksums of blocks."""
-    return {name: entry[name] for name in STATED}
+    return {name: entry[name] for name in STATED if name in entry}
 
 
 def receipts_column(header: Header) -> Column:
@@ -163,7 +173,8 @@ def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> No
         check_types(each.chunks, {column.name: dict[str, Any] for column in columns}, where)
         for column in columns:
             entry = each.chunks[column.name]
-            check_types({"blocks": "", **entry}, ENTRY_TYPES, where)
+            known = {} if column.digest == DIGEST else {DIGEST: ""}
+            check_types({**known, "blocks": "", **entry}, ENTRY_TYPES, where)
             _check_table(each, column, where)
             if not column.can_take(entry["bytes"]):
                 raise FormatError(

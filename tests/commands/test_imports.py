@@ -24,7 +24,7 @@ V1 = Path(__file__).parents[1] / "formats" / "v1"
 CODES, ROWS = str(V1 / "codes"), str(V1 / "rows.npy")
 
 PARSED = {"click", "mercore", "numpy", "platformdirs"}
-OPENED = PARSED | {"google_crc32c", "psutil"}
+OPENED = PARSED | {"blake3", "google_crc32c", "psutil"}
 RUN = OPENED | {"llvmlite", "numba", "rich", "scipy", "threadpoolctl", "yaml"}  # scipy alone: numba
 
 

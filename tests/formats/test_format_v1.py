@@ -84,6 +84,11 @@ def test_the_stores_are_whole(stores: tuple[VectorStore, CodeStore]) -> None:
     assert codes.undone_parts() == {}
 
 
+def test_an_old_fingerprint_is_of_checksums(stores: tuple[VectorStore, CodeStore]) -> None:
+    assert stores[0].fingerprint_of == "the crc32c checksums of all rows"
+    assert stores[0].check_content() is None
+
+
 def test_the_rows_are_those_that_were_ingested(stores: tuple[VectorStore, CodeStore]) -> None:
     vectors, _ = stores
     rows = np.load(HERE / "rows.npy")

@@ -14,7 +14,7 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.rows import (
     SourceVectors,
     StoredRows,
-    checksums_of,
+    foreign_source,
     is_store,
     open_rows,
     open_vectors,
@@ -184,19 +184,21 @@ def test_rows_of_a_file_that_change_between_two_reads_are_refused(
     np.lib.format.open_memmap(path, mode="r+")[70] += 1
     np.testing.assert_array_equal(source.read(3, 64), rows[3:64], strict=True)
     words = (
-        r"rows \[64, 100\) have changed since they were first read: found crc32c [0-9a-f]{8}, "
-        r"expected [0-9a-f]{8}. Fix: change no file while it is read, and run the same command "
+        r"rows \[64, 100\) have changed since they were first read: found blake3 [0-9a-f]{16}, "
+        r"expected [0-9a-f]{16}. Fix: change no file while it is read, and run the same command "
         r"again\.$"
     )
     with pytest.raises(FormatError, match=f"^{path}: {words}"):
         source.read(60, 65)
 
 
-def test_parts_of_an_array_that_change_are_refused_by_whoever_knows_their_checksums() -> None:
+def test_parts_of_an_array_that_change_are_refused_by_whoever_knows_their_digests() -> None:
     rows = histograms(40, 32)
     first = SourceVectors(Rows(rows.copy(), "foreign"))
     first.read_part(0)
     rows[39] += 1
-    later = SourceVectors(Rows(rows, "foreign"), checksums_of(VectorCache(first, 0)))
+    source = foreign_source(VectorCache(first, 0))
+    assert source is first
+    later = SourceVectors(Rows(rows, "foreign"), source.source.digests)
     with pytest.raises(FormatError, match=r"^foreign: rows \[0, 40\) have changed since they were"):
         later.read_part(0)

@@ -21,6 +21,7 @@ from mercore.jobs.verbs.searches.task import (
     Opened,
     SearchOptions,
     SearchTask,
+    check_bounded,
     open_source_vectors,
 )
 from mercore.pipeline.compiling.first_use import before_bounding
@@ -94,13 +95,15 @@ class ExactTask(SearchTask):
         selection = self.vectors.selection
         rows = {"rows": self.vectors.rows, "digest": selection.digest} if selection else None
         labels = self.settings.labels.about if self.settings.labels else None
-        optional = {"selected": rows, "labels": labels, "within": self.cut}
+        content = self.codes.source_content if self.codes else None
+        optional = {"selected": rows, "labels": labels, "within": self.cut, "content": content}
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
             "kernel": self.kernel.spec(),
             "ranking": self.kernel.ranking.spec(),  # scores of a certificate are of this kernel
             "vectors": self.vectors.fingerprint,
+            "fingerprint_of": self.vectors.fingerprint_of,
             "queries": content_digest(self.queries),
             "bounds": self.codes.store.header.spec_digest if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
@@ -157,6 +160,8 @@ class ExactTask(SearchTask):
     def searching(self) -> Iterator[ExactSearch]:
         """Yield the search of single batches."""
         settings, size, codes = self.settings, self.size, self.codes
+        if codes:
+            check_bounded(codes, self.vectors)
         scorer = ExactScorer(
             vectors=WatchedVectors(self.vectors),
             kernel=self.kernel.ranking,

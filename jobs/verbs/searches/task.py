@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
+from mercore.jobs.progress import waiting
 from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import (
     AT_ONCE,
@@ -34,7 +35,7 @@ from mercore.stores.indexes import CellStore, Index
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import check_range_path
-from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
+from mercore.stores.rows import AnyQueries, Stored, foreign_source, open_rows, open_vectors
 from mercore.stores.vector_views import EarlierVectors, selected_vectors, store_of
 from mercore.stores.vectors import Vectors, VectorStore
 from mercore.stores.wording import option, setting
@@ -256,6 +257,20 @@ def _as_encoded(codes: CodeStore | Index, path: str, *, exact: bool) -> Vectors:
         vectors = EarlierVectors(vectors, encoded[0])
     check_source(vectors, codes)
     return vectors
+
+
+def check_bounded(codes: CodeStore, vectors: Vectors) -> None:
+    """Refuse bounds of rows that have changed since: all rows of a foreign source are read.
+
+    Raises
+    ------
+    IntegrityError
+        If they have.
+    """
+    foreign = foreign_source(vectors)
+    if foreign and codes.source_content:
+        with waiting(f"checking the rows of {foreign.where}"):
+            codes.check_content(foreign.content(), foreign.where)
 
 
 def print_growth(codes: CodeStore | CellStore) -> None:
