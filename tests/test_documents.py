@@ -15,7 +15,12 @@ from mercore.pipeline.search.choices.encoder import CANDIDATES
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "notebooks").rglob("*.md"))
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / ".github/SECURITY.md",
+        *(ROOT / "notebooks").rglob("*.md"),
+    )
 )
 WRITTEN = [page for page in PAGES if not page.startswith("notebooks/reports/")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")

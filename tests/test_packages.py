@@ -1,14 +1,21 @@
 """One namespace: ``mercore`` is all that is installed, and it is this tree's."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 import mercore
 from mercore import jobs, pipeline, stores
 
 HERE = Path(__file__).parents[1]
+EXTRAS = "arrow", "demo", "hdf5", "images", "report", "s3"
+LOCK = HERE / ".ci/lock.txt"
 
 
 def test_the_packages_come_from_this_tree_and_not_from_an_older_copy() -> None:
@@ -23,6 +30,16 @@ def test_no_generic_name_is_installed() -> None:
     assert installed <= {"mercore"} | {
         name for name in installed if name.startswith("__editable__")
     }
+
+
+def test_the_lock_has_every_dependency_with_hashes() -> None:
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    named = chain(project["dependencies"], *map(project["optional-dependencies"].get, EXTRAS))
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash", LOCK.read_text(), re.MULTILINE))
+    for each in map(Requirement, named):
+        assert each.specifier.contains(locked[each.name]), each
+    pins = [line for line in LOCK.read_text().splitlines() if line[0] not in " #"]
+    assert len(pins) == len(locked)
 
 
 def test_a_folder_may_hold_files_of_the_names_of_our_packages(tmp_path: Path) -> None:
