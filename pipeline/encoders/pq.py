@@ -534,11 +534,14 @@ class Pq(BoundEncoder):
 
     def _table(self, point: Float64) -> Float32:
         """Return the table of one query, float32[D, 256, 1]: that of ``tables`` to the bit."""
-        columns = np.repeat(point.T, len(self.codebooks) // self.groups, axis=1)[:, :, None]
-        sums = self._by_coordinate[0] * columns[0]
-        for book, column in zip(self._by_coordinate[1:], columns[1:], strict=True):
-            sums += book * column
-        return self._of_sums(sums[:, :, None], point[None])
+        from mercore.pipeline.encoders.pq_numba import one_table
+
+        size, distance = len(self.codebooks) // self.groups, self.metric == "distance"
+        columns = np.repeat(point.T, size, axis=1)
+        squares = np.repeat(np.square(point).sum(axis=1) / size, size) / 2
+        out = np.empty(self.codebooks.shape[:2], np.float32)
+        one_table(self._by_coordinate, columns, self._norms, squares, (distance, self.raw), out)
+        return out[:, :, None]
 
     @cached_property
     def _by_coordinate(self) -> Float64:

@@ -30,6 +30,47 @@ def lay_out_codebooks(codebooks: Singles) -> Singles:
     return out.reshape(-1)
 
 
+@jit
+def one_table(
+    books: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    squares: NDArray[np.float64],
+    metric: tuple[bool, bool],
+    out: Singles,
+) -> None:
+    """Set ``out`` [D, 256] to the terms of the score of one query: see ``Pq.tables``.
+
+    Parameters
+    ----------
+    books : [s, D, 256], the codebooks by coordinate
+    columns : [s, D], the query's coordinates that meet each codebook
+    norms : [D, 256], ‖c‖²
+    squares : [D], the query's share of ‖x‖²/2
+    metric : whether scores are of distances, and whether these are of raw rows
+    """
+    distance, raw = metric
+    sums = np.empty(CENTROIDS)
+    for j in range(books.shape[1]):
+        book, factor = books[0, j], columns[0, j]
+        for c in range(CENTROIDS):
+            sums[c] = book[c] * factor
+        for i in range(1, books.shape[0]):
+            book, factor = books[i, j], columns[i, j]
+            for c in range(CENTROIDS):
+                sums[c] += book[c] * factor
+        if distance:
+            for c in range(CENTROIDS):
+                sums[c] = sums[c] - norms[j, c] / 2 - squares[j]
+        if distance and raw:
+            for c in range(CENTROIDS):
+                sums[c] *= 2
+        elif distance and j == 0:
+            for c in range(CENTROIDS):
+                sums[c] += 1
+        out[j] = sums
+
+
 @jit(inline="always")
 def tile_of(books: Singles, at: np.uint64) -> Any:
     """Return 64 neighbouring entries, four vectors."""

@@ -21,7 +21,7 @@ from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, Pq, PqSpec, greatest_divisor, prepared_rows
-from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
+from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks, one_table
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
 from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.errors import InputError
@@ -402,6 +402,25 @@ def test_a_querys_tables_are_the_same_bits_in_any_batch(metric: str) -> None:
     together = encoder.tables(queries)
     for size in (1, 2, 3, 4, 8):
         np.testing.assert_array_equal(encoder.tables(queries[:size]), together[:, :, :size])
+
+
+@pytest.mark.loops
+@pytest.mark.parametrize("metric", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_table_of_one_query_is_that_of_numpy(metric: tuple[bool, bool], width: int) -> None:
+    rng = np.random.default_rng(width)
+    books, columns = rng.normal(size=(width, 4, 256)), rng.normal(size=(width, 4))
+    norms, squares = rng.random((4, 256)), rng.random(4)
+    expected = books[0] * columns[0][:, None]
+    for book, column in zip(books[1:], columns[1:], strict=True):
+        expected += book * column[:, None]
+    distance, raw = metric
+    if distance:
+        expected = expected - norms / 2 - squares[:, None]
+        expected = expected * 2 if raw else expected + np.eye(4, 1)
+    out = np.empty((4, 256), np.float32)
+    one_table(books, columns, norms, squares, metric, out)
+    np.testing.assert_array_equal(out, expected.astype(np.float32))
 
 
 # Refusals
