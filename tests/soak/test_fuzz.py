@@ -1,5 +1,6 @@
 """100 000 mutated files over all readers of rows and hits, in processes of 4 GiB each: no crash, no hang."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support import mutated_stores
 from tests.support.cases import in_case
-from tests.support.fuzzing import HDF5
+from tests.support.fuzzing import HDF5, IN_PROCESS
 
 CASES, STEP = 100_000, 5_000
 HDF5_CASES = 1_000  # half a second each
@@ -46,3 +47,14 @@ def test_every_wrong_value_in_metadata(tmp_path: Path) -> None:
     for case in mutated_stores.cases(tmp_path):
         with in_case(case=case):
             mutated_stores.run_case(tmp_path, case)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_files_chosen_by_the_code_that_they_reach(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("atheris")
+    words = ["-m", "tests.soak.guided", name, "60", str(tmp_path / name)]
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    (runs,) = re.findall(r"^#(\d+)\s+DONE", ended.stderr, re.MULTILINE)
+    assert int(runs) > 1_000

@@ -181,8 +181,12 @@ def run_case(case: int, folder: Path, names: Sequence[str] = IN_PROCESS) -> str:
         Other than ``MercoreError``, which is the fault that is sought.
     """
     name = names[case % len(names)]
+    return read_file(name, mutated(original(name), np.random.default_rng(case)), folder)
+
+
+def read_file(name: str, data: bytes, folder: Path) -> str:
+    """Read ``data`` as the file ``name``: see ``run_case``."""
     path = folder / name
-    data = mutated(original(name), np.random.default_rng(case))
     if name.endswith(".zarr"):
         path.mkdir(exist_ok=True)
         (path / "zarr.json").write_bytes(data)

@@ -6,6 +6,7 @@ import pytest
 
 from mercore.stores.errors import MercoreError
 from mercore.stores.results.hits import read_hits
+from tests.soak.guided import kept
 from tests.support.fuzzing import (
     HDF5,
     HIT_MAKERS,
@@ -14,6 +15,7 @@ from tests.support.fuzzing import (
     MAKERS,
     ROWS,
     original,
+    read_file,
     read_some,
     run_case,
 )
@@ -42,6 +44,13 @@ def test_a_thousand_mutated_files(tmp_path: Path) -> None:
     outcomes = [run_case(case, tmp_path) for case in range(1_000)]
     assert outcomes.count("read") > 100
     assert outcomes.count("refused") > 100
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_files_that_reached_new_code_when_they_were_found(tmp_path: Path, name: str) -> None:
+    files = kept()[name]
+    outcomes = [read_file(name, data, tmp_path) for data in files]
+    assert "refused" in outcomes
 
 
 @pytest.mark.slow
