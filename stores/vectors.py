@@ -15,7 +15,7 @@ from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.column import CHECKSUM_BYTES, DIGEST
 from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.header import Header, column_fields, open_header
-from mercore.stores.part_store.page_cache import chunk_files, read_soon
+from mercore.stores.part_store.page_cache import chunk_files, read_soon, receipt_files
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt, stated
 from mercore.stores.part_store.row_lookup import RowLookup
@@ -266,6 +266,7 @@ class BlockLookup(Lookup):
         super().__init__(through, rows)
         self._store = store
         self._blocks = RowLookup(store.store, "vectors", rows, through.prefers_whole)
+        store.receipts_soon(self._parts.tolist())
 
     @property
     def whole_parts(self) -> int:
@@ -441,6 +442,10 @@ class VectorStore(Vectors):
         if receipt is None:
             receipt = self._receipts[part] = self.store.done_receipt(part)
         return receipt
+
+    def receipts_soon(self, parts: Iterable[int]) -> None:
+        """Ask the system for the receipts of parts at once; a disk takes a while for each."""
+        read_soon(receipt_files(self.store, (each for each in parts if each not in self._receipts)))
 
     def look_up(self, rows: NDArray[np.int64], through: Vectors | None = None) -> Lookup:
         """Return a reader of rows by their numbers, which reads the blocks that hold them."""

@@ -18,6 +18,12 @@ def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
     return [file.path for file in files if isinstance(file, LocalLocation)]
 
 
+def receipt_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
+    """Return the files of the receipts of some parts, if they lie on this machine."""
+    files = map(store.receipt_file, parts)
+    return [file.path for file in files if isinstance(file, LocalLocation)]
+
+
 def forget(files: Iterable[Path]) -> None:
     """Drop files from the page cache, so that they are read from the disk again.
 

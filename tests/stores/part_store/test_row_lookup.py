@@ -222,6 +222,23 @@ def test_the_bytes_of_a_table_are_known_without_making_it() -> None:
 # Stores of earlier versions
 
 
+def test_receipts_that_were_not_read_are_asked_for_at_once(
+    stored: tuple[NDArray[Any], VectorStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, vectors = stored
+    opened = open_vector_store(vectors.where)
+    asked: list[Path] = []
+    monkeypatch.setattr("mercore.stores.vectors.read_soon", asked.extend)
+    chosen = np.array([3, 9, 20_000, 59_999])
+    np.testing.assert_array_equal(looked_up(opened, chosen), rows[chosen])
+    parts = sorted({int(part) for part in opened.parts_of(chosen)})
+    files = [Path(vectors.where) / opened.store.receipt_key(part) for part in parts]
+    assert [path for path in asked if "receipts" in path.parts] == files
+    asked.clear()
+    looked_up(opened, chosen)
+    assert asked == []
+
+
 def without_blocks(stored: VectorStore, target: Path) -> VectorStore:
     """Return a copy of a store as an earlier version wrote it."""
     shutil.copytree(stored.where, target)
