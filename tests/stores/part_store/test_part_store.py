@@ -280,6 +280,16 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
     assert store.check_part(0) == message
 
 
+@pytest.mark.parametrize("names", [["atoms"], ["atoms", "scale", "other"]])
+def test_a_receipt_of_other_columns_is_told(store: PartStore, names: list[str]) -> None:
+    receipt = store.receipts()[0]
+    chunks = {name: receipt.chunks["atoms"] for name in names}
+    data = receipt_bytes(replace(receipt, chunks=chunks), store.receipts_column)
+    Path(str(store.receipt_file(0))).write_bytes(data)
+    with pytest.raises(FormatError, match=r"expected atoms, scale"):
+        store.receipt(0)
+
+
 def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
     data = Path(str(store.receipt_file(1))).read_bytes()
     width = store.receipts_column.row_bytes
