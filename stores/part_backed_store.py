@@ -326,7 +326,8 @@ class PartBackedStore:
             model = self.model
         except IntegrityError as error:
             model = fit()
-            if model_entries(model) != self.store.layout.model:
+            found, stored = model_entries(model), self.store.layout.model
+            if found != {name: found.get(name, {}) | entry for name, entry in stored.items()}:
                 raise IntegrityError(
                     f"{self.where}: its model is damaged, and fitted again it is another: found "
                     "different checksums, "

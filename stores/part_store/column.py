@@ -10,6 +10,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from mercore.stores.decompress import decompress
@@ -159,6 +160,12 @@ def chunk_payload(column: Column, values: NDArray[Any]) -> NDArray[np.uint8]:
 def checksum_bytes(checksum: int) -> bytes:
     """Return a crc32c as it ends a chunk."""
     return struct.pack("<I", checksum)
+
+
+def chunk_digest(payload: NDArray[np.uint8]) -> str:
+    """Return the BLAKE3 of a chunk without its checksum, 64 hexadecimal digits."""
+    digest: str = blake3(payload.data).hexdigest()
+    return digest
 
 
 def decode_chunk(column: Column, part: int, data: bytes | memoryview) -> NDArray[Any]:

@@ -13,7 +13,14 @@ from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.blocks import BLOCK_BYTES
-from mercore.stores.part_store.column import DIGEST, Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.column import (
+    CHECKSUM_BYTES,
+    DIGEST,
+    Column,
+    chunk_digest,
+    encode_chunk,
+    payload_checksum,
+)
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.spec import ABSENT, RESTORE, check_types, digest, from_json, parse_json
 
@@ -26,13 +33,13 @@ HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {
     "block_bytes": int,
 }
 COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str, "digest": str}
-MODEL_TYPES = {"dtype": str, "shape": list[int], "crc32c": str}
+MODEL_TYPES = {"dtype": str, "shape": list[int], "crc32c": str, DIGEST: str}
 STATE_TYPES = {"rows": int, "digest": str}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The layout of a store: its columns, and dtype, shape and checksum of each model array.
+    """The layout of a store: its columns, and dtype, shape and digest of each model array.
 
     ``grown_from`` are the earlier states of a store that has grown, oldest first: each with its
     ``rows`` and the ``digest`` of its header.
@@ -126,7 +133,8 @@ def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]
     for name, values in model.items():
         entry = {"dtype": values.dtype.name, "shape": list(values.shape)}
         data = encode_chunk(model_column(name, entry), np.asarray(values))
-        entries[name] = {**entry, "crc32c": f"{payload_checksum(data):08x}"}
+        blake = chunk_digest(np.frombuffer(data, np.uint8)[:-CHECKSUM_BYTES])
+        entries[name] = {**entry, "crc32c": f"{payload_checksum(data):08x}", DIGEST: blake}
     return entries
 
 
@@ -229,7 +237,7 @@ def _check_layout(header: Header, where: str) -> None:
     for entry in layout.grown_from:
         check_types(entry, STATE_TYPES, where)
     for entry in layout.model.values():
-        check_types(entry, MODEL_TYPES, where)
+        check_types({DIGEST: "", **entry}, MODEL_TYPES, where)
     sizes = (layout.rows, layout.part_rows, *(state["rows"] for state in layout.grown_from))
     good = (
         all(1 <= size <= MAX_BYTES for size in sizes)

@@ -17,6 +17,7 @@ from mercore.stores.part_store.column import (
     CHECKSUM_BYTES,
     DIGEST,
     Column,
+    chunk_digest,
     decode_chunk,
     payload_checksum,
 )
@@ -24,7 +25,6 @@ from mercore.stores.part_store.header import Header
 from mercore.stores.part_store.receipts import (
     Receipt,
     check_receipt,
-    chunk_digest,
     parse_receipt,
     receipt_bytes,
     receipts_column,

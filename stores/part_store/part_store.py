@@ -14,7 +14,14 @@ from mercore.stores.errors import FormatError, IntegrityError, MercoreError, Not
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.protocol import ROOT, Result
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.column import (
+    CHECKSUM_BYTES,
+    DIGEST,
+    Column,
+    chunk_digest,
+    encode_chunk,
+    payload_checksum,
+)
 from mercore.stores.part_store.group_metadata import (
     files_beside_parts,
     keys_beside_parts,
@@ -277,17 +284,18 @@ class PartStore(PartFiles):
             data = file.read()
         except NotFoundError:
             data = b""
-        checksum = payload_checksum(data)
+        checksum, payload = payload_checksum(data), np.frombuffer(data, np.uint8)[:-CHECKSUM_BYTES]
         if (
             checksum is None
             or f"{checksum:08x}" != entry["crc32c"]
-            or len(data) != column.chunk_bytes + 4
+            or len(payload) != column.chunk_bytes
+            or entry.get(DIGEST) not in (None, chunk_digest(payload))
         ):
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
                 f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
             )
-        return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
+        return payload.view(column.dtype).reshape(column.shape)
 
     def done(self) -> list[Receipt]:
         """Return the receipts of the parts that are done."""

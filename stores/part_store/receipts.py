@@ -6,7 +6,6 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
@@ -22,6 +21,7 @@ from mercore.stores.part_store.column import (
     DIGEST,
     Column,
     checksum_bytes,
+    chunk_digest,
     chunk_payload,
     encode_chunk,
     payload_checksum,
@@ -109,11 +109,6 @@ def _entry(column: Column, payload: NDArray[np.uint8]) -> dict[str, Any]:
     if column.digest != "none":
         entry[DIGEST] = chunk_digest(payload)
     return entry if table is None else {**entry, "blocks": table_text(table)}
-
-
-def chunk_digest(payload: NDArray[np.uint8]) -> str:
-    """Return the BLAKE3 of a chunk without its checksum, 64 hexadecimal digits."""
-    return blake3(payload.data).hexdigest()
 
 
 def stated(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,20 @@ def test_check_finds_rows_with_the_checksums_of_others(
         open_vector_store(path).read_part(0)
 
 
+def test_ids_with_the_checksum_of_others_are_refused(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(1, 255, (100, 8), dtype=np.uint8)
+    rows[::2] = 0
+    path = str(tmp_path / "rows")
+    np.save(f"{path}.npy", rows)
+    api.ingest(f"{path}.npy", path, drop_zero_rows=True)
+    array = Path(path) / "model/dropped/c/0"
+    stored = array.read_bytes()
+    other = forged(np.frombuffer(stored[:-4], np.uint8)).tobytes()
+    array.write_bytes(other + stored[-4:])
+    with pytest.raises(IntegrityError, match="model array dropped is missing or damaged"):
+        open_vector_store(path)
+
+
 def faults_of(path: str) -> list[str]:
     found: list[str] = api.check(path)["faults"]
     return found

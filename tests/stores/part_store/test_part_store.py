@@ -283,7 +283,7 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
 @pytest.mark.parametrize("names", [["atoms"], ["atoms", "scale", "other"]])
 def test_a_receipt_of_other_columns_is_told(store: PartStore, names: list[str]) -> None:
     receipt = store.receipts()[0]
-    chunks = {name: receipt.chunks["atoms"] for name in names}
+    chunks = dict.fromkeys(names, receipt.chunks["atoms"])
     data = receipt_bytes(replace(receipt, chunks=chunks), store.receipts_column)
     Path(str(store.receipt_file(0))).write_bytes(data)
     with pytest.raises(FormatError, match=r"expected atoms, scale"):
