@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 from tempfile import TemporaryDirectory
 
 KEPT = Path(__file__).with_name("corpus.zip")
-LONGEST = 1 << 12  # bytes of a file that is kept
+LONGEST = 1 << 10  # bytes of a file that is kept
 
 
 def fuzz(name: str, seconds: int, corpus: Path) -> None:
