@@ -184,7 +184,6 @@ class CellsTask:
             stores = parts.where, str(self.store), store.store.header
             sort_places(leased.workers, stores, spans, leased.lease.checked(advance))
         store.store.sweep()  # killed workers leave scratch files
-        store.store.location.sync_folders()
 
     def _sorted(
         self, leased: LeasedWorkers, index: CellStore | None, rows: int | None = None

@@ -295,7 +295,6 @@ def encode_missing(
                     sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
-                store.store.location.sync_folders()
             return len(parts)
 
         there = CodeStore.begun(codes)

@@ -130,7 +130,6 @@ class OrdersTask:
                     runs = runs_of(undone, plan.order_parts, most)
                     sort_orders(client, stores, runs, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
-                store.store.location.sync_folders()
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_orders(store), "parts_done_now": len(undone), "seconds": seconds}
 
