@@ -12,7 +12,7 @@ from platformdirs import user_state_path
 from mercore.jobs.background.registry import Registry
 from mercore.stores.errors import StorageError
 from mercore.stores.location.file_lock import held
-from mercore.stores.location.publish import storage_errors
+from mercore.stores.location.publish import storage_errors, sync_folder
 
 FOLDER = "MERCORE_STATE"  # the environment variable that names another state folder
 PRIVATE = 0o700
@@ -61,6 +61,15 @@ class StateFolder:
         """Append a line with the time to the log of a job, unless the disk is full."""
         with suppress(OSError), self.log(job).open("a") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+
+    def sync_report(self, job: str) -> None:
+        """Make the report of a job survive a power cut, as the registry does."""
+        report = self.report(job)
+        with storage_errors("write", report):
+            with report.open("rb") as file:
+                os.fsync(file.fileno())
+            for folder in report.parents[:3]:  # down from the state folder each may be new
+                sync_folder(folder)
 
     def remove_folder(self, job: str) -> None:
         """Remove the folder of a job."""
