@@ -1,7 +1,9 @@
 """``mercore index`` of codes of coordinates: their rows by cell; parts that are there are kept."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -289,6 +291,8 @@ def open_cells(
         kernel = kernel_from_spec(codes.spec.kernel, None)
         check_queries(sample, kernel, codes.spec.dims, codes.where)
     there = begun(store, CellStore)
+    with suppress(OSError):  # it is empty if a removal of sorted parts was killed at its end
+        Path(sorted_path(store)).rmdir()
     begun(sorted_path(store), SortedParts)
     if there is not None:
         state = plan.of_state(there.spec)

@@ -59,6 +59,7 @@ class Answers:
         sweep(self._folder)
         if not exists(self._folder / SEARCH):
             publish(self._folder / SEARCH, canonical_json(to_json(search)).encode())
+            sync_folder(self._folder.parent)
 
     def get(self, batch: int) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of a finished batch, read-only, or None if it is missing or damaged.

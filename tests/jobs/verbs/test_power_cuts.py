@@ -185,24 +185,26 @@ class Case:
     """A command in a folder, and the commands before it.
 
     ``look`` checks what a power cut leaves. ``fix`` is what a refusal asks for: the command may
-    have ended before the power cut.
+    have ended before the power cut. The cheaper it is, the more often the power is cut.
     """
 
     run: Act
     look: Look
     before: tuple[Act, ...] = (ingest,)
     fix: Act | None = None
+    cheap: int = 1
 
 
 CASES = {
     "ingest": Case(run=ingest, before=(), look=whole("v"), fix=removed("v", ingest)),
     "append": Case(run=append, look=rows(40, 60)),
     "append of parts": Case(run=append_parts, before=(ingest, append), look=rows(60, 210)),
-    "delete": Case(run=delete, look=rows(40, 38)),
+    "delete": Case(run=delete, look=rows(40, 38), cheap=9),
     "second delete": Case(
         run=lambda folder: delete(folder, 3),
         before=(ingest, delete, lambda folder: delete(folder, 2), append),
         look=rows(57, 56),
+        cheap=9,
     ),
     "compact": Case(
         run=compact, before=(ingest, delete), look=whole("w"), fix=removed("w", compact)
@@ -228,14 +230,18 @@ CASES = {
         look=whole("faiss", "points.npy"),
         fix=removed("faiss", export),
     ),
-    "search": Case(run=search, look=hits(), fix=forced(search)),
+    "search": Case(run=search, look=hits(), fix=forced(search), cheap=5),
     "search over hits": Case(
-        run=forced(search), before=(ingest, lambda folder: search(folder, k=2)), look=hits()
+        run=forced(search),
+        before=(ingest, lambda folder: search(folder, k=2)),
+        look=hits(),
+        cheap=5,
     ),
     "search over ivecs": Case(
         run=search_ivecs,
         before=(ingest, lambda folder: search(folder, "h.ivecs", k=2)),
         look=hits("h.ivecs", "h.fvecs"),
+        cheap=5,
     ),
     "graph": Case(run=graph, look=hits(), fix=forced(graph)),
 }
@@ -286,13 +292,20 @@ def changed(one: Tree, other: Tree) -> set[str]:
     return {name for name, _ in one.items() ^ other.items()}
 
 
-def some_of(numbers: range, count: int, rng: Generator) -> set[int]:
-    """Return at most ``count`` numbers; the last is among them."""
-    return {numbers[-1], *rng.choice(numbers, min(count, len(numbers)) - 1, replace=False).tolist()}
+def moments_of(steps: list[Step], killed: int, count: int, rng: Generator) -> set[int]:
+    """Return numbers of steps after which the power is cut: the last, and others after a kill.
+
+    These are all, or else ``count`` after which a name is to be synced.
+    """
+    after = range(killed, len(steps) + 1)
+    if not count:
+        return set(after)
+    names = [done for done in after if done and steps[done - 1].kind in ("rename", "remove")]
+    return {len(steps), *rng.permutation(names)[:count].tolist()}
 
 
-SOME = {"cuts": 4, "left": 3, "kills": 1}  # moments, folders left at each, kills before
-EVERY = {"cuts": 10_000, "left": 16, "kills": 4}
+SOME = {"cuts": 3, "left": 4, "kills": 1}  # moments, folders left at each, kills before
+EVERY = {"cuts": 0, "left": 8, "kills": 2}
 
 
 @pytest.mark.parametrize(
@@ -314,13 +327,14 @@ def test_a_power_cut_at_any_moment(
     rng = default_rng(SEED)
     recording = Recording(CASES[name], folder)
     kills = rng.choice(np.arange(1, len(recording.steps)), numbers["kills"], replace=False).tolist()
+    cut_at, left_at = (numbers[name] * recording.case.cheap for name in ("cuts", "left"))
     runs = [(0, recording.steps), *((done, recording.after_kill(done)) for done in kills)]
     count = 0
     for killed, steps in runs:
-        moments = some_of(range(killed, len(steps) + 1), numbers["cuts"], rng)
-        for done, left in cuts(recording.start, steps, moments, rng, numbers["left"]):
+        moments = moments_of(steps, killed, cut_at, rng)
+        for done, left in cuts(recording.start, steps, moments, rng, left_at):
             with in_case(seed=SEED, killed=killed, done=done, step=steps[done - 1][:3]):
-                if done == len(steps) > killed:
+                if done == len(steps) > killed:  # else a refusal was all of the second run
                     unsure = steps[killed - 1].target if killed else ""
                     assert recording.lost(left) <= ({unsure} if "/c/" in unsure else set())
                 recording.cut(left)
