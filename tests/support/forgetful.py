@@ -9,13 +9,13 @@ of the bytes of a file all, none, or some sectors are there.
 import builtins
 import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from threading import RLock, local
 from typing import Any, NamedTuple, Union
@@ -230,15 +230,12 @@ def tree_of(folder: Path) -> Tree:
 
 
 def lay(tree: Tree, folder: Path) -> None:
-    """Make a folder hold a tree and nothing else."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for path in sorted(tree):
-        data = tree[path]
-        if data is None:
-            (folder / path).mkdir()
-        else:
-            (folder / path).write_bytes(data)
+    """Make a folder hold a tree and nothing else; what is right there stays."""
+    there = tree_of(folder)
+    for path, data in sorted(there.items() - tree.items(), reverse=True, key=itemgetter(0)):
+        (folder / path).rmdir() if data is None else (folder / path).unlink()
+    for path, data in sorted(tree.items() - there.items(), key=itemgetter(0)):
+        (folder / path).mkdir() if data is None else (folder / path).write_bytes(data)
 
 
 class Recorder:

@@ -199,12 +199,12 @@ CASES = {
     "ingest": Case(run=ingest, before=(), look=whole("v"), fix=removed("v", ingest)),
     "append": Case(run=append, look=rows(40, 60)),
     "append of parts": Case(run=append_parts, before=(ingest, append), look=rows(60, 210)),
-    "delete": Case(run=delete, look=rows(40, 38), cheap=9),
+    "delete": Case(run=delete, look=rows(40, 38), cheap=6),
     "second delete": Case(
         run=lambda folder: delete(folder, 3),
         before=(ingest, delete, lambda folder: delete(folder, 2), append),
         look=rows(57, 56),
-        cheap=9,
+        cheap=6,
     ),
     "compact": Case(
         run=compact, before=(ingest, delete), look=whole("w"), fix=removed("w", compact)
@@ -230,18 +230,18 @@ CASES = {
         look=whole("faiss", "points.npy"),
         fix=removed("faiss", export),
     ),
-    "search": Case(run=search, look=hits(), fix=forced(search), cheap=5),
+    "search": Case(run=search, look=hits(), fix=forced(search), cheap=2),
     "search over hits": Case(
         run=forced(search),
         before=(ingest, lambda folder: search(folder, k=2)),
         look=hits(),
-        cheap=5,
+        cheap=2,
     ),
     "search over ivecs": Case(
         run=search_ivecs,
         before=(ingest, lambda folder: search(folder, "h.ivecs", k=2)),
         look=hits("h.ivecs", "h.fvecs"),
-        cheap=5,
+        cheap=2,
     ),
     "graph": Case(run=graph, look=hits(), fix=forced(graph)),
 }
