@@ -103,7 +103,9 @@ def open_state() -> StateFolder:
     """
     folder = state_folder()
     with storage_errors("write", folder):
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            sync_folder(folder.parent)  # the registry in it is not lost with it
         status = folder.stat()
     if status.st_uid != os.getuid():
         raise StorageError(

@@ -14,7 +14,7 @@ import mercore
 from mercore.jobs.background.follow import log_lines
 from mercore.jobs.background.registry import DONE, QUEUED, Job, JobSpec, Registry
 from mercore.jobs.background.runner import recover
-from mercore.jobs.background.state_folder import StateFolder
+from mercore.jobs.background.state_folder import FOLDER, StateFolder, open_state
 from mercore.jobs.background.status import job_status
 from mercore.jobs.job_process import run
 from tests.support.forgetful import Disk, recorded, tree_of
@@ -32,6 +32,15 @@ def folder(tmp_path: Path) -> StateFolder:
     registry.claim()
     registry.close()
     return folder
+
+
+def test_a_new_state_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "state"))
+    with recorded(tmp_path) as steps:
+        open_state()
+    disk = Disk({})
+    disk.apply(*steps)
+    assert list(disk.left(default_rng(0), 10)) == [{"state": None}]
 
 
 def test_the_report_of_a_job_is_kept_before_the_registry_says_that_it_is_done(
