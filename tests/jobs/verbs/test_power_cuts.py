@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -258,6 +258,20 @@ CASES = {
 }
 
 
+class Run(NamedTuple):
+    """The folder before a command, and its steps; the first ones are those of a killed run."""
+
+    start: Tree
+    steps: list[Step]
+    killed: int = 0
+
+    @property
+    def unsure(self) -> set[str]:
+        """The chunk whose writer was killed between its rename and the fsync of its folder."""
+        target = self.steps[self.killed - 1].target if self.killed else ""
+        return {target} if "/c/" in target else set()
+
+
 class Recording:
     """A case that was run once in a folder: what lay there before and after, and its steps."""
 
@@ -270,17 +284,22 @@ class Recording:
             case.run(folder)
         self.end = tree_of(folder)
 
-    def after_kill(self, done: int) -> list[Step]:
-        """Kill the command after so many steps and run it again; return the steps of both runs.
+    def again(self, left: Tree) -> list[Step]:
+        """Run the command again in what is left; return its steps, none if it is refused."""
+        lay(left, self.folder)
+        with recorded(self.folder) as steps, suppress(ExistsError):
+            self.case.run(self.folder)
+        return steps
 
-        None follow if it is refused, as it had ended.
-        """
+    def after_kill(self, done: int) -> Run:
+        """Return the steps of a run that was killed, and of the run after it."""
         disk = Disk(self.start)
         disk.apply(*self.steps[:done])
-        lay(disk.tree(), self.folder)
-        with recorded(self.folder) as more, suppress(ExistsError):
-            self.case.run(self.folder)
-        return [*self.steps[:done], *more]
+        return Run(self.start, [*self.steps[:done], *self.again(disk.tree())], done)
+
+    def after_cut(self, left: Tree) -> Run:
+        """Return the steps of the run after a power cut."""
+        return Run(left, self.again(left))
 
     def cut(self, left: Tree) -> None:
         """Look at what a power cut left, and run the command again, or do what it asks for."""
@@ -304,20 +323,20 @@ def changed(one: Tree, other: Tree) -> set[str]:
     return {name for name, _ in one.items() ^ other.items() if not name.endswith(".lease")}
 
 
-def moments_of(steps: list[Step], killed: int, count: int, rng: Generator) -> set[int]:
+def moments_of(run: Run, count: int, rng: Generator) -> set[int]:
     """Return numbers of steps after which the power is cut: the last, and others after a kill.
 
     These are all, or else ``count`` after which a name is to be synced.
     """
-    after = range(killed, len(steps) + 1)
+    after = range(run.killed, len(run.steps) + 1)
     if not count:
         return set(after)
-    names = [done for done in after if done and steps[done - 1].kind in ("rename", "remove")]
-    return {len(steps), *rng.permutation(names)[:count].tolist()}
+    names = [done for done in after if done and run.steps[done - 1].kind in ("rename", "remove")]
+    return {len(run.steps), *rng.permutation(names)[:count].tolist()}
 
 
-SOME = {"cuts": 3, "left": 4, "kills": 1}  # moments, folders left at each, kills before
-EVERY = {"cuts": 0, "left": 8, "kills": 2}
+SOME = {"again": 1, "cuts": 2, "left": 3}  # runs after a kill or a cut, moments, folders at each
+EVERY = {"again": 2, "cuts": 0, "left": 8}
 
 
 @pytest.mark.parametrize(
@@ -333,23 +352,26 @@ def test_a_power_cut_at_any_moment(
 ) -> None:
     """Once the command has ended, a power cut takes nothing.
 
-    That is so too where an earlier run was killed. Only a chunk whose writer was killed between
-    its rename and its fsync can be lost then; the same command does it again.
+    That is so too where an earlier run was killed, or ended with a power cut. Only a chunk whose
+    writer was killed between its rename and its fsync can be lost; the same command does it again.
     """
-    rng = default_rng(SEED)
-    recording = Recording(CASES[name], folder)
-    kills = rng.choice(np.arange(1, len(recording.steps)), numbers["kills"], replace=False).tolist()
-    cut_at, left_at = (numbers[name] * recording.case.cheap for name in ("cuts", "left"))
-    runs = [(0, recording.steps), *((done, recording.after_kill(done)) for done in kills)]
-    count = 0
-    for killed, steps in runs:
-        moments = moments_of(steps, killed, cut_at, rng)
-        for done, left in cuts(recording.start, steps, moments, rng, left_at):
-            with in_case(seed=SEED, killed=killed, done=done, step=steps[done - 1][:3]):
-                if done == len(steps) > killed:  # else the second run did nothing
-                    unsure = steps[killed - 1].target if killed else ""
-                    assert recording.lost(left) <= ({unsure} if "/c/" in unsure else set())
+    rng, recording = default_rng(SEED), Recording(CASES[name], folder)
+    cheap, again = recording.case.cheap, numbers["again"]
+
+    def cut_all(run: Run) -> list[Tree]:
+        moments = moments_of(run, numbers["cuts"] * cheap, rng)
+        found = [*cuts(run.start, run.steps, moments, rng, numbers["left"] * cheap)]
+        for done, left in found:
+            with in_case(seed=SEED, killed=run.killed, done=done, steps=len(run.steps)):
+                if done == len(run.steps) > run.killed:  # else there was nothing to do
+                    assert recording.lost(left) <= run.unsure
                 recording.cut(left)
-                count += 1
+        return [left for _, left in found]
+
+    found = cut_all(Run(recording.start, recording.steps))
+    kills = rng.integers(1, len(recording.steps), again)
+    runs = [recording.after_kill(done) for done in kills]
+    runs += [recording.after_cut(found[at]) for at in rng.integers(len(found), size=again)]
+    count = len(found) + sum(len(cut_all(run)) for run in runs)
     record_property("power cuts", count)
     assert count > 5
