@@ -68,7 +68,7 @@ class StateFolder:
         with storage_errors("write", report):
             with report.open("rb") as file:
                 os.fsync(file.fileno())
-            for folder in report.parents[:3]:  # down from the state folder each may be new
+            for folder in report.parents[:3]:  # of the job, of all jobs, and the state folder
                 sync_folder(folder)
 
     def remove_folder(self, job: str) -> None:

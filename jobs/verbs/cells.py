@@ -185,7 +185,7 @@ class CellsTask:
         with progress("index", len(undone), "parts") as advance:
             stores = parts.where, str(self.store), store.store.header
             sort_places(leased.workers, stores, spans, leased.lease.checked(advance))
-        store.store.sweep()  # killed workers leave scratch files
+        store.store.sweep()  # syncs the folders; killed workers leave scratch files
 
     def _sorted(
         self, leased: LeasedWorkers, index: CellStore | None, rows: int | None = None

@@ -294,7 +294,7 @@ def encode_missing(
                     where, read = str(plan.vectors.where), checksums_of(plan.vectors)
                     sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
-                store.store.sweep()  # killed workers leave scratch files
+                store.store.sweep()  # syncs the folders; killed workers leave scratch files
             return len(parts)
 
         there = CodeStore.begun(codes)
