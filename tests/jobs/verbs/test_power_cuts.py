@@ -340,8 +340,9 @@ def moments_of(run: Run, count: int, rng: Generator) -> set[int]:
     return {len(run.steps), *rng.permutation(names)[:count].tolist()}
 
 
-SOME = {"again": 1, "cuts": 2, "left": 3}  # runs after a kill or a cut, moments, folders at each
-EVERY = {"again": 2, "cuts": 0, "left": 8}
+# Runs after a kill and after a cut, moments in a run (0: every one), and folders at each.
+SOME = {"kills": 1, "again": 0, "cuts": 2, "left": 3}
+EVERY = {"kills": 2, "again": 2, "cuts": 0, "left": 8}
 
 
 @pytest.mark.parametrize(
@@ -361,7 +362,7 @@ def test_a_power_cut_at_any_moment(
     writer was killed between its rename and its fsync can be lost; the same command does it again.
     """
     rng, recording = default_rng(SEED), Recording(CASES[name], folder)
-    cheap, again = recording.case.cheap, numbers["again"]
+    cheap = recording.case.cheap
 
     def cut_all(run: Run) -> list[Tree]:
         moments = moments_of(run, numbers["cuts"] * cheap, rng)
@@ -374,9 +375,10 @@ def test_a_power_cut_at_any_moment(
         return [left for _, left in found]
 
     found = cut_all(Run(recording.start, recording.steps))
-    kills = rng.integers(1, len(recording.steps), again)
+    kills = rng.integers(1, len(recording.steps), numbers["kills"])
+    again = rng.integers(len(found), size=numbers["again"])
     runs = [recording.after_kill(done) for done in kills]
-    runs += [recording.after_cut(found[at]) for at in rng.integers(len(found), size=again)]
+    runs += [recording.after_cut(found[at]) for at in again]
     count = len(found) + sum(len(cut_all(run)) for run in runs)
     record_property("power cuts", count)
     assert count > 5
