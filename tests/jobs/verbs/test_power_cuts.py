@@ -24,7 +24,6 @@ from tests.support.cases import in_case
 from tests.support.forgetful import Disk, Step, Tree, cuts, lay, recorded, tree_of
 from tests.support.making import histograms
 
-SEED = 0
 DIMS, PART_ROWS = 4, 16
 ROWS, MORE, ASKED = (histograms(n, DIMS, seed=n) for n in (60, 150, 6))
 PQ, BINARY = "pq:subquantizers=2", "kpca-lsh:landmarks=8,bits=8"
@@ -341,8 +340,8 @@ def moments_of(run: Run, count: int, rng: Generator) -> set[int]:
 
 
 # Runs after a kill and after a cut, moments in a run (0: every one), and folders at each.
-SOME = {"kills": 1, "again": 0, "cuts": 2, "left": 3}
-EVERY = {"kills": 2, "again": 2, "cuts": 0, "left": 8}
+SOME = {"seed": 2, "kills": 1, "again": 0, "cuts": 2, "left": 3}
+EVERY = {"seed": 0, "kills": 2, "again": 2, "cuts": 0, "left": 8}
 
 
 @pytest.mark.parametrize(
@@ -361,14 +360,14 @@ def test_a_power_cut_at_any_moment(
     That is so too where an earlier run was killed, or ended with a power cut. Only a chunk whose
     writer was killed between its rename and its fsync can be lost; the same command does it again.
     """
-    rng, recording = default_rng(SEED), Recording(CASES[name], folder)
+    rng, recording = default_rng(numbers["seed"]), Recording(CASES[name], folder)
     cheap = recording.case.cheap
 
     def cut_all(run: Run) -> list[Tree]:
         moments = moments_of(run, numbers["cuts"] * cheap, rng)
         found = [*cuts(run.start, run.steps, moments, rng, numbers["left"] * cheap)]
         for done, left in found:
-            with in_case(seed=SEED, killed=run.killed, done=done, steps=len(run.steps)):
+            with in_case(killed=run.killed, done=done, steps=len(run.steps)):
                 if done == len(run.steps) > run.killed:  # else there was nothing to do
                     assert recording.lost(left) <= run.unsure
                 recording.cut(left, run.litter)
