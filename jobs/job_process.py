@@ -89,6 +89,7 @@ def run(folder: StateFolder, job_id: str) -> int:
     (job,) = registry.find(job_id)  # as it is now: perhaps it is to be cancelled
     state, why = _outcome(folder, job, code, _text_from(folder.log(job_id), offset))
     folder.note(job_id, _end_of_run(folder, job, state, code))
+    folder.sync_report(job_id)
     measured, now = heartbeat.measured(), time.time()
     if parts := parts_done(job):
         measured["progress"] |= {"parts_done": parts[0], "parts": parts[1]}

@@ -12,7 +12,7 @@ from platformdirs import user_state_path
 from mercore.jobs.background.registry import Registry
 from mercore.stores.errors import StorageError
 from mercore.stores.location.file_lock import held
-from mercore.stores.location.publish import storage_errors
+from mercore.stores.location.publish import storage_errors, sync_folder
 
 FOLDER = "MERCORE_STATE"  # the environment variable that names another state folder
 PRIVATE = 0o700
@@ -62,6 +62,15 @@ class StateFolder:
         with suppress(OSError), self.log(job).open("a") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
 
+    def sync_report(self, job: str) -> None:
+        """Make the report of a job survive a power cut, as the registry does."""
+        report = self.report(job)
+        with storage_errors("write", report):
+            with report.open("rb") as file:
+                os.fsync(file.fileno())
+            for folder in report.parents[:3]:  # of the job, of all jobs, and the state folder
+                sync_folder(folder)
+
     def remove_folder(self, job: str) -> None:
         """Remove the folder of a job."""
         folder = self.lock(job).parent
@@ -94,7 +103,9 @@ def open_state() -> StateFolder:
     """
     folder = state_folder()
     with storage_errors("write", folder):
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            sync_folder(folder.parent)  # the registry in it is not lost with it
         status = folder.stat()
     if status.st_uid != os.getuid():
         raise StorageError(

@@ -1,7 +1,9 @@
 """``mercore index`` of codes of coordinates: their rows by cell; parts that are there are kept."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,8 +185,7 @@ class CellsTask:
         with progress("index", len(undone), "parts") as advance:
             stores = parts.where, str(self.store), store.store.header
             sort_places(leased.workers, stores, spans, leased.lease.checked(advance))
-        store.store.sweep()  # killed workers leave scratch files
-        store.store.location.sync_folders()
+        store.store.sweep()  # syncs the folders; killed workers leave scratch files
 
     def _sorted(
         self, leased: LeasedWorkers, index: CellStore | None, rows: int | None = None
@@ -290,6 +291,8 @@ def open_cells(
         kernel = kernel_from_spec(codes.spec.kernel, None)
         check_queries(sample, kernel, codes.spec.dims, codes.where)
     there = begun(store, CellStore)
+    with suppress(OSError):  # it is empty if a removal of sorted parts was killed at its end
+        Path(sorted_path(store)).rmdir()
     begun(sorted_path(store), SortedParts)
     if there is not None:
         state = plan.of_state(there.spec)

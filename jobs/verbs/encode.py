@@ -297,8 +297,7 @@ def encode_missing(
                     )
                     sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
-                store.store.sweep()  # killed workers leave scratch files
-                store.store.location.sync_folders()
+                store.store.sweep()  # syncs the folders; killed workers leave scratch files
             return len(parts)
 
         there, foreign = CodeStore.begun(codes), foreign_source(plan.vectors)

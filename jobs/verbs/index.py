@@ -129,8 +129,7 @@ class OrdersTask:
                     most = self.parts_at_once(execution)
                     runs = runs_of(undone, plan.order_parts, most)
                     sort_orders(client, stores, runs, lease.checked(advance))
-                store.store.sweep()  # killed workers leave scratch files
-                store.store.location.sync_folders()
+                store.store.sweep()  # syncs the folders; killed workers leave scratch files
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_orders(store), "parts_done_now": len(undone), "seconds": seconds}
 

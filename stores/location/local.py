@@ -114,7 +114,7 @@ class LocalLocation:
         with storage_errors("write", self.path):
             self.path.unlink(missing_ok=True)
         with suppress(OSError):
-            os.removedirs(self.path.parent)
+            os.removedirs(next(folder for folder in self.path.parents if folder.is_dir()))
 
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
@@ -141,15 +141,16 @@ class LocalLocation:
             yield LocalDraft(HiddenFolder(scratch), self.path)
 
     def sweep(self) -> None:
-        """Remove the scratch files that killed writers left here and in all folders below."""
+        """Remove the scratch files that killed writers left, and sync the folders."""
         sweep_tree(self.path)
+        self.sync_folders()
 
     def sync_folders(self) -> None:
         """Fsync the folders that hold folders; those of single chunks are synced with these."""
         with storage_errors("write", self.path):
-            for folder, below, _ in os.walk(self.path):
+            for folder, below, names in os.walk(self.path):
                 sync_folder(Path(folder))
-                if Path(folder).name == "c":
+                if Path(folder).name == "c" and ROOT not in names:  # a store may be called c
                     below.clear()
 
     def resolved(self) -> "LocalLocation":

@@ -111,7 +111,7 @@ class Location(Protocol):
         """Yield a new store at this location; unless it is finished, it is removed again."""
 
     def sweep(self) -> None:
-        """Remove the scratch files that killed writers left in the store at this location."""
+        """Remove the scratch files that killed writers left in the store, and sync its folders."""
 
     def sync_folders(self) -> None:
         """Make the folders of the store at this location survive a power cut.

@@ -37,6 +37,7 @@ def add_blocks(store: PartStore, advance: Callable[[int], None]) -> list[str]:
             entries[name] = chunk_entry(column, store.read_file(receipt, column).tobytes())
         new.publish_receipt(replace(stored, chunks=entries))
 
+    store.sweep()
     faults = store.check(advance, add)
     if not faults:
         publish_files(new.location, wrong_files(new.location, columns_metadata(new.header)))

@@ -58,11 +58,13 @@ def publish_deletion(header: Header, location: Location, bits: Bits) -> Header:
     """Publish the bits of all deleted rows, and the header that names them; needs the lease."""
     before: dict[str, Any] = header.notes.get(NOTE, {})
     digest = _digest(bits)
+    location.sweep()
     if digest == before.get("digest") or not bits.any():
         return header
     if before.get("before") not in (None, digest):
         _file(location, before["before"]).remove()
     _file(location, digest).publish(zlib.compress(bits.tobytes(), 1))
+    location.sync_folders()  # the header names a file in a folder that may be new
     rows = int(np.bitwise_count(bits).sum(dtype=np.int64))
     note = {"digest": digest, "before": before.get("digest"), "rows": rows}
     header = replace(header, notes={**header.notes, NOTE: note}, text=None)

@@ -263,6 +263,7 @@ class PartStore(PartFiles):
             self.receipt_file(part).remove()
         for key in keys_beside_parts(self.header):
             (self.location / key).remove()
+        self.location.sync_folders()
         (self.location / ROOT).remove()
 
     def read_model(self) -> dict[str, NDArray[Any]]:

@@ -22,7 +22,7 @@ from mercore.stores.formats.bigann import read_truth, truth_bytes
 from mercore.stores.formats.npy import npy_bytes
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.local_file import path_status
-from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.publish import publish, storage_errors, sync_folder
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
@@ -112,6 +112,15 @@ def found_certificate(path: str) -> str | None:
         return str(old) if old.is_file() and not any(map(Path.is_file, unproved)) else None
 
 
+def remove_certificate(path: str) -> None:
+    """Remove the certificate of the hits at ``path``, which are to be replaced."""
+    with storage_errors("write", path):
+        stale = found_certificate(path)
+        if Path(path).exists() and stale:
+            Path(stale).unlink()
+            sync_folder(Path(stale).parent)  # no power cut leaves it beside the next hits
+
+
 def check_hits_path(
     path: str, called: str | None = None, *, read: Iterable[object] = (), replace: bool = True
 ) -> None:
@@ -196,10 +205,7 @@ def write_hits(
     """
     check_hits_path(path, called)
     sweep(Path(path).parent, Path(path).name)
-    with storage_errors("write", path):
-        stale = found_certificate(path)  # of the hits that are replaced
-        if Path(path).exists() and stale:
-            Path(stale).unlink()
+    remove_certificate(path)
     suffix = _suffix(path, called)
     ids: Array = hits.ids
     scores = hits.scores

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.formats.npz import npz_bytes, read_npz
-from mercore.stores.location.publish import exists, publish, storage_errors
+from mercore.stores.location.publish import exists, publish, storage_errors, sync_folder
 from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, in_words, parse_json, to_json
 from mercore.stores.wording import option
@@ -59,6 +59,7 @@ class Answers:
         sweep(self._folder)
         if not exists(self._folder / SEARCH):
             publish(self._folder / SEARCH, canonical_json(to_json(search)).encode())
+            sync_folder(self._folder.parent)
 
     def get(self, batch: int) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of a finished batch, read-only, or None if it is missing or damaged.
@@ -101,7 +102,9 @@ class Answers:
             sweep(self._folder)
             for name in filter(BATCH.fullmatch, _names(self._folder)):
                 (self._folder / name).unlink(missing_ok=True)
-            # Removed last: without it, batches left by a kill could not be told from other files.
+            # Removed last: without it, batches that are left could not be told from other files.
+            if self._folder.is_dir():
+                sync_folder(self._folder)
             (self._folder / SEARCH).unlink(missing_ok=True)
             if self._folder.is_dir() and not _names(self._folder):
                 self._folder.rmdir()

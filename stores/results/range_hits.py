@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
 from mercore.stores.formats.npz import ArrayInPieces, Arrays, npz_bytes, publish_npz, read_npz
-from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.publish import publish
 from mercore.stores.location.scratch import sweep
-from mercore.stores.results.hits import MAX_INT32, check_hits_path, found_certificate
+from mercore.stores.results.hits import MAX_INT32, check_hits_path, remove_certificate
 from mercore.stores.wording import setting
 
 FAISS = "faiss"
@@ -125,10 +125,7 @@ def write_range_hits(
     """
     check_range_path(path, called)
     sweep(Path(path).parent, Path(path).name)
-    with storage_errors("write", path):
-        stale = found_certificate(path)  # of the hits that are replaced
-        if Path(path).exists() and stale:
-            Path(stale).unlink()
+    remove_certificate(path)
     name = _format(path, called)
     if name in IN_PIECES:
         publish_npz(Path(path), _arrays(hits, ids, name))

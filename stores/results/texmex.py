@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError
 from mercore.stores.formats.texmex import open_texmex, texmex_bytes
-from mercore.stores.location.publish import publish_output, storage_errors
+from mercore.stores.location.publish import publish_output, storage_errors, sync_folder
 
 
 def check_beside(path: str) -> None:
@@ -41,6 +41,7 @@ def write_texmex_hits(
     beside = _beside(path)
     with storage_errors("write", beside):
         beside.unlink(missing_ok=True)
+        sync_folder(beside.parent)
     publish_output(Path(path), texmex_bytes(ids))
     if scores is None:
         return [path]

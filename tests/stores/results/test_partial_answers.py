@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, StorageError
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.spec import digest
+from tests.support.forgetful import Disk, recorded, tree_of
 
 JOB: dict[str, Any] = {
     "k": 3,
@@ -322,3 +324,11 @@ def test_a_kill_in_the_middle_of_clearing_leaves_a_search_that_resumes(
     assert sorted(again.get(batch) is None for batch in (0, 1)) == [False, True]
     again.clear()
     assert names(Path(out).parent) == []
+
+
+def test_a_power_cut_takes_no_batch(out: str, tmp_path: Path) -> None:
+    with recorded(tmp_path) as steps:
+        Answers(out, JOB).put(0, BATCH)
+    disk = Disk({})
+    disk.apply(*steps)
+    assert list(disk.left(default_rng(0), 100)) == [tree_of(tmp_path)]
