@@ -578,7 +578,7 @@ def differing(one: Snapshot, other: Snapshot) -> list[str]:
     )
 
 
-def run_states(kind: type[StoreStates], number: int, examples: int) -> None:
+def run_states(kind: type[RuleBasedStateMachine], number: int, examples: int) -> None:
     """Run so many times up to ``STEPS`` steps, which the seed ``number`` decides.
 
     Stores have several small parts, and one thread writes: a kill comes at the same change again.
