@@ -7,7 +7,8 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,8 +16,10 @@ from unittest.mock import patch
 import obstore
 
 from tests.support.killing import Killed
+from tests.support.object_server import BUCKET, ObjectServer
 
 Files = dict[str, bytes]
+PREFIXES = map("stores-{}".format, count())
 CHANGES = (
     *((os, name) for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync")),
     *((obstore, name) for name in ("put", "delete")),
@@ -26,6 +29,8 @@ OPENINGS = ((io, "open"), (builtins, "open"), (os, "open"))
 
 class Folder:
     """A folder of stores on this machine."""
+
+    here = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,10 +59,6 @@ class Folder:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
 
-    def rename(self, name: str, new: str) -> None:
-        """Move a store to another name."""
-        (self.path / name).rename(self.path / new)
-
     def move(self) -> None:
         """Move all stores together to another folder."""
         stem, _, count = self.path.name.partition("-")
@@ -65,6 +66,43 @@ class Folder:
 
     def free(self, name: str) -> None:
         """Free the lease of a killed process at once: here the system does it."""
+
+
+class Bucket:
+    """A prefix of stores on an object server; ``here`` says that they are on this machine."""
+
+    here = False
+
+    def __init__(self, server: ObjectServer) -> None:
+        self._server, self._prefix = server, next(PREFIXES)
+
+    def __call__(self, name: str) -> str:
+        """Return the URL of a store."""
+        return f"s3://{BUCKET}/{self._prefix}/{name}"
+
+    def files(self, name: str) -> Files:
+        """Return all objects of a store by their keys."""
+        prefix = f"{self._prefix}/{name}"
+        return {key: self._server.get(f"{prefix}/{key}") for key in self._server.keys(prefix)}
+
+    def put(self, name: str, files: Files) -> None:
+        """Put objects in place of all that are there."""
+        for key in self._server.keys(f"{self._prefix}/{name}"):
+            self._server.delete(f"{self._prefix}/{name}/{key}")
+        for key, data in files.items():
+            self._server.put(f"{self._prefix}/{name}/{key}", data)
+
+    def move(self) -> None:
+        """Move all stores together to another prefix."""
+        old, self._prefix = self._prefix, next(PREFIXES)
+        for key in self._server.keys(old):
+            self._server.put(f"{self._prefix}/{key}", self._server.get(f"{old}/{key}"))
+            self._server.delete(f"{old}/{key}")
+
+    def free(self, name: str) -> None:
+        """Free the lease of a killed process at once: it would be silent for too long."""
+        with suppress(FileNotFoundError):
+            self._server.delete(f"{self._prefix}/{name}.lease")
 
 
 class Disturbance:
