@@ -38,4 +38,4 @@ def test_steps_on_an_object_store(seed: int, server: ObjectServer) -> None:
         def new_place(self) -> Bucket:
             return Bucket(server)
 
-    run_states(ObjectStates, seed, examples=10, steps=30)
+    run_states(ObjectStates, seed, examples=5 if seed else 3, steps=20)

@@ -227,8 +227,9 @@ class QueueStates(RuleBasedStateMachine):
         elif outcome.code == 0:
             assert not self.state.alive(job.id)
             self.queued(job, job.id)
-        else:
-            assert "is not finished" in outcome.err, outcome
+        else:  # its source is to be resumed first, or another job writes its output
+            assert "Fix: " in outcome.err, outcome
+            assert self.registry.find(job.id) == [job]
 
     @rule(days=st.sampled_from([0, 1, 7]))
     def forget(self, days: int) -> None:
