@@ -1,12 +1,13 @@
 """Measured peaks of 205 MB of vectors stay under 320 MB, and under what ``--memory`` allowed."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.peaks import measured, peak
+from tests.support.peaks import measured, peak, peak_with_children
 from tests.support.running import histograms, invoke, names_in, succeed
 from tests.support.tiers import slow_then_soak
 
@@ -248,3 +249,19 @@ def test_what_would_not_fit_is_refused_before_it_runs(
         assert re.search(r" would take [\d.]+ [MG]B: ", outcome.err)
         assert "expected at most 357 MB, as --memory says" in outcome.err
         assert not (tmp_path / "codes").exists()
+
+
+@pytest.mark.slow
+def test_processes_stay_within_what_they_plan_together(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", histograms(200_000, 64, seed=7))
+    np.save(tmp_path / "queries.npy", histograms(256, 64, seed=8))
+    vectors, bounds, queries = (tmp_path / name for name in ("vectors", "bounds", "queries.npy"))
+    peak(f"ingest {tmp_path}/rows.npy {vectors}")
+    encode = f"encode {vectors} {bounds} --kernel chi2 --encoder bin-bound --groups 32"
+    search = f"search {bounds} {queries} -k 10 --exact --out {tmp_path}/hits.npz --force"
+    for words in (encode, search):
+        peak(words)  # compiles
+    for words in (encode, search):
+        shutil.rmtree(bounds) if words is encode else None
+        allowed = planned(words, "--processes", 2)
+        assert peak_with_children(words, "--processes", 2, "--memory", allowed) <= allowed

@@ -38,7 +38,7 @@ that are no .npz. It holds all rows in memory, and reads each of them once per q
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -180,9 +180,8 @@ def read_vectors(folder: Path) -> Vectors:
     layout, (column,) = header["layout"], header["layout"]["columns"]
     if column["compressor"] != "none":
         refuse(f"{folder} is compressed ({column['compressor']}), which this script cannot read")
-    chunks = folder.glob("vectors/c/*/0")
-    in_order = sorted(chunks, key=lambda chunk: int(chunk.parent.name))
-    files = [chunk.read_bytes() for chunk in in_order]
+    parts = -(-layout["rows"] // layout["part_rows"])
+    files = [(folder / f"vectors/c/{part}/0").read_bytes() for part in range(parts)]
     payloads = [file[:-CHECKSUM_BYTES] for file in files]
     named = [
         {"bytes": len(file), "crc32c": f"{crc32c(payload):08x}"}
@@ -193,16 +192,14 @@ def read_vectors(folder: Path) -> Vectors:
         refuse(f"{folder} holds other rows than its digest names")
     values = np.frombuffer(b"".join(payloads), np.dtype(column["dtype"]).newbyteorder("<"))
     rows = values.reshape(-1, column["width"])[: layout["rows"]]
-    ids = row_ids(folder, len(rows), dropped=bool(layout["model"]))
+    ids = row_ids(folder, len(rows), layout["model"])
     return Vectors(rows, ids, digest({key: header[key] for key in ("kind", "layout", "spec")}))
 
 
-def row_ids(folder: Path, n: int, *, dropped: bool) -> Array:
-    """Return the row numbers in the source file; ingest may have dropped some of its rows."""
-    if not dropped:
-        return np.arange(n)
-    payload = (folder / "model/dropped/c/0").read_bytes()[:-CHECKSUM_BYTES]
-    missing = np.frombuffer(payload, "<i8")
+def row_ids(folder: Path, n: int, dropped: Iterable[str]) -> Array:
+    """Return the row numbers in the sources; ingest and appends may have dropped some rows."""
+    files = [(folder / f"model/{name}/c/0").read_bytes() for name in dropped]
+    missing = np.frombuffer(b"".join(file[:-CHECKSUM_BYTES] for file in files), "<i8")
     return np.setdiff1d(np.arange(n + len(missing)), missing)
 
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.stores.vectors import VectorStore, original_ids
+import mercore
+from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
 from tests.independent import check_certificate, reference
 from tests.independent.check_certificate import crc32c
+from tests.support.killing import kills
 from tests.support.making import histograms, make_vectors
 
 Arrays = dict[str, NDArray[Any]]
@@ -206,6 +208,22 @@ def test_ids_are_those_of_the_source_where_rows_were_dropped(tmp_path: Path) -> 
         1,
         "query 2: ids are not distinct rows\n",
     )
+
+
+def test_a_store_that_has_grown_and_that_a_killed_append_has_left(tmp_path: Path) -> None:
+    rows, queries = rows_and_queries()
+    path = tmp_path / "v.zarr"
+    make_vectors(path, rows[:30])
+    mercore.append(np.insert(rows[30:], 4, 0, axis=0), path, drop_zero_rows=True)
+    store = open_vector_store(path)
+    hits, certificate = certified(store, "chi2", (rows, queries))
+    words = store, saved(tmp_path, queries), hits, certificate
+    assert check(*words)[0] == 0
+    for _ in kills(lambda _: mercore.append(rows[:20], path)):
+        if len(list(path.glob("vectors/c/*"))) > store.parts:
+            break
+    assert open_vector_store(path).rows == store.rows
+    assert check(*words)[0] == 0
 
 
 def wrongly(hits: Arrays, certificate: Arrays, what: str) -> None:

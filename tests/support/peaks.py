@@ -2,11 +2,14 @@
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from tests.support.running import Outcome, finish, split_words, start_words
+import psutil
+
+from tests.support.running import Outcome, finish, split_words, start, start_words
 
 # The command in a process that writes its own peak down: a parent's peak would count for a forked
 # child.
@@ -46,3 +49,17 @@ def peak(*words: object) -> int:
     """Run the command line in a process of its own, and return its peak resident memory in
     bytes."""
     return measured(*words).peak
+
+
+def peak_with_children(*words: object) -> int:
+    """Run the command line; return the greatest sum of the resident memory of all its processes."""
+    process, most = start(*words), 0
+    while process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            command = psutil.Process(process.pid)
+            every = [command, *command.children(recursive=True)]
+            most = max(most, sum(each.memory_info().rss for each in every))
+        time.sleep(0.01)
+    outcome = finish(process)
+    assert outcome.code == 0, outcome.err
+    return most
