@@ -38,7 +38,7 @@ that are no .npz. It holds all rows in memory, and reads each of them once per q
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -196,10 +196,13 @@ def read_vectors(folder: Path) -> Vectors:
     return Vectors(rows, ids, digest({key: header[key] for key in ("kind", "layout", "spec")}))
 
 
-def row_ids(folder: Path, n: int, dropped: Iterable[str]) -> Array:
+def row_ids(folder: Path, n: int, dropped: Mapping[str, Mapping[str, Any]]) -> Array:
     """Return the row numbers in the sources; ingest and appends may have dropped some rows."""
-    files = [(folder / f"model/{name}/c/0").read_bytes() for name in dropped]
-    missing = np.frombuffer(b"".join(file[:-CHECKSUM_BYTES] for file in files), "<i8")
+    payloads = [(folder / f"model/{name}/c/0").read_bytes()[:-CHECKSUM_BYTES] for name in dropped]
+    for payload, entry in zip(payloads, dropped.values(), strict=True):
+        if blake3(payload).hexdigest() != entry.get("blake3", blake3(payload).hexdigest()):
+            refuse(f"{folder} has other ids than its digest names")
+    missing = np.frombuffer(b"".join(payloads), "<i8")
     return np.setdiff1d(np.arange(n + len(missing)), missing)
 
 
