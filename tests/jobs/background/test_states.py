@@ -20,7 +20,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
             succeed(words)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_a_few_hundred_steps(seed: int) -> None:
     run_states(QueueStates, seed, examples=10)

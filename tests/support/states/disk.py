@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tests.support.object_server import BUCKET, ObjectServer
 Files = dict[str, bytes]
 PREFIXES = map("stores-{}".format, count())
 CHANGES = (
-    *((os, name) for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync")),
+    *((os, name) for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir")),
     *((obstore, name) for name in ("put", "delete")),
 )
 OPENINGS = ((io, "open"), (builtins, "open"), (os, "open"))
@@ -147,19 +148,26 @@ def disturbed(number: int, call: Callable[[], object]) -> Iterator[Disturbance]:
         def run(*arguments: Any, **options: Any) -> Any:
             if counts(*arguments, **options):
                 disturbance.before_change()
-            return None if function is fsync else function(*arguments, **options)
+            return function(*arguments, **options)
 
         return run
 
-    fsync = os.fsync
     with ExitStack() as stack:
+        stack.enter_context(patch.object(os, "fsync"))
         for module, name in CHANGES:
-            changed = counted(getattr(module, name), lambda *_, **__: True)
+            changed = counted(getattr(module, name), partial(_changes, name))
             stack.enter_context(patch.object(module, name, changed))
         for module, name in OPENINGS:
             opened = counted(getattr(module, name), _writes)
             stack.enter_context(patch.object(module, name, opened))
         yield disturbance
+
+
+def _changes(name: str, path: object, *_: object, dir_fd: int | None = None, **__: object) -> bool:
+    """Return whether a call changes anything: no folder is made twice, and no file removed."""
+    if dir_fd is not None or not isinstance(path, str | Path):  # of a folder that is removed
+        return True
+    return name == "rename" or os.path.lexists(path) != (name == "mkdir")
 
 
 def _writes(_: object, mode: str | int = "r", *__: object, **___: object) -> bool:
