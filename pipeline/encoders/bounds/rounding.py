@@ -27,7 +27,8 @@ def norms_above(values: Float64) -> Float64:
 
 
 def _above(values: Float64, kind: Any) -> NDArray[Any]:  # noqa: ANN401 - NumPy's scalar types
-    """Return values of a type, rounded up."""
-    nearest = values.astype(kind)
+    """Return values of a type, rounded up; beyond its greatest one, ∞."""
+    with np.errstate(over="ignore"):
+        nearest = values.astype(kind)
     np.nextafter(nearest, kind(np.inf), out=nearest, where=nearest.astype(np.float64) < values)
     return nearest

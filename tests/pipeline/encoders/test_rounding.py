@@ -37,6 +37,11 @@ def check_least(kind: Any, values: Floats) -> None:
     assert ((next_below < values) | (above == -LARGEST[kind])).all()
 
 
+def test_beyond_the_greatest_number_a_bound_is_infinite() -> None:
+    most = float(np.finfo(np.float32).max)
+    assert float32_above(np.array([1e39, most, -1e39])).tolist() == [np.inf, most, -most]
+
+
 @each_type
 class TestRoundingUp:
     @given(data=st.data())
