@@ -163,6 +163,8 @@ def embedded(space: BoundedEmbedding) -> Embed:
     """Return the function from raw rows to points in float32."""
 
     def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
-        return space(rows, first=first, label=label).coordinates.astype(np.float32)
+        points = space(rows, first=first, label=label)
+        with np.errstate(over="ignore"):  # such rows have no bound
+            return points.coordinates.astype(np.float32)
 
     return embed

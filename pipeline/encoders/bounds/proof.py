@@ -129,7 +129,8 @@ def grid_of(codebooks: Float32) -> dict[str, NDArray[Any]]:
     books = codebooks.astype(np.float64)
     low, high = books.min(axis=1), books.max(axis=1)
     step = max(float((high / 2 - low / 2).max()) / MAX_COORDINATE, LEAST_STEP)
-    centre = low / 2 + high / 2
+    with np.errstate(invalid="ignore"):  # NaN beyond float32: such codes bound nothing
+        centre = low / 2 + high / 2
     grid = Grid(centre=centre[:, None], step=step, books=np.empty((0, 0, 0), np.int8))
     return {
         "centre": centre.reshape(-1),
@@ -183,5 +184,7 @@ def assigned(coordinates: Float64, codebooks: Float32) -> NDArray[np.uint8]:
     from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 
     code = np.empty((len(coordinates), len(codebooks)), np.uint8)
-    assign(coordinates.astype(np.float32), lay_out_codebooks(codebooks), code)
+    with np.errstate(over="ignore"):  # such rows have no bound
+        points = coordinates.astype(np.float32)
+    assign(points, lay_out_codebooks(codebooks), code)
     return code

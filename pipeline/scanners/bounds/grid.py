@@ -108,7 +108,8 @@ class Grid:
 
     def points(self, whole: NDArray[Any]) -> Float64:
         """Return points with coordinates in steps, float64[n, E]."""
-        return self.centre + self.step * whole
+        with np.errstate(invalid="ignore"):  # NaN where codes bound nothing
+            return self.centre + self.step * whole
 
     def decoded(self, codes: NDArray[np.uint8]) -> Float64:
         """Return the points of codes, float64[n, E]."""
