@@ -291,10 +291,8 @@ def encode_missing(
                 lease.check()  # fitting may have taken long
                 rows = sum(np.diff(store.store.bounds(part))[0] for part in parts)
                 with progress("encode", rows, "rows") as advance:
-                    where, read = (
-                        str(plan.vectors.where),
-                        foreign.source.digests if foreign else None,
-                    )
+                    read = foreign.source.digests if foreign else None
+                    where = str(plan.vectors.where)
                     sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
                 store.store.sweep()  # syncs the folders; killed workers leave scratch files

@@ -50,8 +50,7 @@ class Receipt:
     ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
     part's file and the crc32c of all but its last four bytes. An entry also has the BLAKE3 of these
     bytes if its column has digests, and the checksums of its blocks (see ``blocks.py``), if it has
-    any. ``facts`` are numbers that a reader can use before it reads
-    the part.
+    any. ``facts`` are numbers that a reader can use before it reads the part.
 
     ``grown`` describes the part of the store that the next state of a growing store will have: its
     ``job``, its ``stop`` and its ``chunks``. Until the growth is done, a file of the part may
