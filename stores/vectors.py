@@ -380,7 +380,7 @@ class VectorStore(Vectors):
         )
 
     def chunk_entries(self) -> list[dict[str, Any]]:
-        """Return what the receipt of each part states of its chunk."""
+        """Return the entry of each part's chunk in its receipt."""
         return [receipt.chunks["vectors"] for receipt in self.store.receipts()]
 
     def check_content(self) -> str | None:

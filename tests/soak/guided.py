@@ -27,6 +27,7 @@ def fuzz(name: str, seconds: int, corpus: Path) -> None:
         stores = import_module("mercore.stores")
         for module in walk_packages(stores.__path__, "mercore.stores."):
             import_module(module.name)
+    # only now: what is imported before is not instrumented
     from numpy.random import default_rng
 
     from tests.support.fuzzing import mutated, original, read_file

@@ -222,7 +222,7 @@ def cuts(
 
 
 def tree_of(folder: Path) -> Tree:
-    """Return what lies below a folder."""
+    """Return the files and folders below a folder."""
     return {
         path.relative_to(folder).as_posix(): None if path.is_dir() else path.read_bytes()
         for path in folder.rglob("*")

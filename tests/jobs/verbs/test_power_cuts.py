@@ -318,7 +318,7 @@ class Recording:
         assert changed(tree_of(self.folder), self.end) <= litter
 
     def lost(self, left: Tree) -> set[str]:
-        """Return what the command wrote that is not there."""
+        """Return the files that the command wrote and that are not there."""
         return changed(left, self.end) & self.end.keys()
 
 

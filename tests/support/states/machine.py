@@ -317,7 +317,7 @@ class StoreStates(StoreWorld):
 def run_states(
     kind: type[RuleBasedStateMachine], number: int, examples: int, *, steps: int = 40
 ) -> None:
-    """Run so many times up to so many steps, which the seed ``number`` decides.
+    """Run a machine ``examples`` times, at most ``steps`` steps each; ``number`` is the seed.
 
     Stores have several small parts, and one thread writes: a kill comes at the same change again.
     """

@@ -140,7 +140,7 @@ class Rows:
         return (report["rows"], report.get("deleted_rows", 0)) == (self.count, self.deleted.sum())
 
     def killed(self, before: "Model | None", report: Mapping[str, Any]) -> "Rows":
-        """Return what a killed verb has left of these rows: all of them."""
+        """Return the rows after a verb was killed: all of them."""
         return self
 
     def continues(self, other: "Rows") -> bool:
@@ -177,7 +177,7 @@ class Derived:
         return bool(report["rows"] == self.rows.count)
 
     def killed(self, before: "Model | None", report: Mapping[str, Any]) -> "Derived":
-        """Return what a killed verb has left of this store."""
+        """Return the state of this store after a verb was killed."""
         whole = isinstance(before, Derived) and before.whole
         return replace(self, whole=whole, source=Path(report["source"]).name)
 
