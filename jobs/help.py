@@ -31,7 +31,7 @@ class WholeWords(click.HelpFormatter):
         if SUFFIXES in text:
             from mercore.stores import formats  # Zarr takes a while to load
 
-            text = text.replace(SUFFIXES, " ".join(formats.SUFFIXES))
+            text = text.replace(SUFFIXES, " ".join(formats.suffixes()))
         super().write_text(_with_whole_words(text))
 
     def write_dl(

@@ -11,8 +11,8 @@ from typing import ClassVar, TextIO
 
 import click
 
-from mercore.stores.cache_folder import NAMESPACE, NOTICE, is_first_use
 from mercore.stores.errors import MercoreWarning
+from mercore.stores.jit_cache.folder import NAMESPACE, NOTICE, is_first_use
 from mercore.stores.wording import render
 
 # C0, DEL, C1; marks that reorder, hide or break text; surrogates, which no terminal can show.

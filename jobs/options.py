@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mercore.pipeline.kernels import KERNELS, KINDS, MEDIAN
+from mercore.pipeline.kernels import KINDS, MEDIAN
 from mercore.stores.errors import InputError
 from mercore.stores.location.resolve import expand_home
 from mercore.stores.wording import option, setting
@@ -75,7 +75,7 @@ class KernelName(click.types.StringParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> Completions:
         """Return the names of kernels that begin so; files are completed if there is none."""
-        named = [CompletionItem(name) for name in KERNELS if name.startswith(incomplete)]
+        named = [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
         return [*complete_files(ctx, param, incomplete), *named]
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from mercore.jobs.background.state_folder import FOLDER
 
+collect_ignore = ["support/plugin"]  # a package of its own, which is not installed here
+
 
 @pytest.fixture(scope="session", autouse=True)
 def state_of_no_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -1,12 +1,14 @@
-"""The sources of mercore on the workers of a cluster, which must be those of this command."""
+"""The sources of mercore and its plugins on workers, which must be those of this command."""
 
 from functools import cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 from distributed import Client
 
 from mercore.stores.errors import ClusterError
+from mercore.stores.plugins import GROUPS, package_of, plugin_points
 
 PACKAGES = Path(__file__).parents[2]
 FIX = "Fix: install the mercore of this command on every worker, and start the workers again."
@@ -14,11 +16,14 @@ FIX = "Fix: install the mercore of this command on every worker, and start the w
 
 @cache
 def installed() -> str:
-    """Return the digest of the sources of mercore that this process runs."""
+    """Return the digest of the sources of mercore that this process runs, and of its plugins."""
     digest = blake2b(digest_size=8)
     for package in ("jobs", "pipeline", "stores"):
         for path in sorted((PACKAGES / package).rglob("*.py")):
             digest.update(f"{path.relative_to(PACKAGES)}\n".encode() + path.read_bytes())
+    for point in chain.from_iterable(map(plugin_points, GROUPS)):
+        version = None if point.dist is None else point.dist.version
+        digest.update(f"{point.group} {package_of(point)} {version} {point}\n".encode())
     return digest.hexdigest()
 
 

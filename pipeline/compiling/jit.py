@@ -20,7 +20,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.untyped_passes import IRProcessing
 
-from mercore.stores.jit_cache import JitCache
+from mercore.stores.jit_cache.numba_cache import JitCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -19,12 +19,14 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
+from mercore.stores import plugins
 from mercore.stores.errors import FormatError
+from mercore.stores.plugins import PluginRegistry, qualified_name
 from mercore.stores.spec import from_json
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "encoder_spec"]
 
-ENCODERS: dict[str, type[EncoderSpec]] = {
+_OWN: dict[str, type[EncoderSpec]] = {
     kind.name: kind
     for kind in (
         AskaSpec,
@@ -45,6 +47,7 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         BinBoundSpec,
     )
 }
+ENCODERS = PluginRegistry(plugins.ENCODERS, _OWN, qualified_name(EncoderSpec))
 
 
 def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
@@ -53,12 +56,13 @@ def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
     Raises
     ------
     FormatError
-        If this version of mercore does not know the encoder or its version.
+        If neither this version of mercore nor a plugin knows the encoder or its version.
     """
     name = fields.get("name")
     if not isinstance(name, str) or name not in ENCODERS:
+        fix = "Fix: read it with the version of mercore that wrote it, or write it anew."
         raise FormatError(
             f"{where}: its encoder is {name!r}, expected one of {', '.join(ENCODERS)}. "
-            "Fix: read it with the version of mercore that wrote it, or write it anew."
+            + ENCODERS.fix_for(name, fix)
         )
     return from_json(ENCODERS[name], fields, where)

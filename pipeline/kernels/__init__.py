@@ -12,29 +12,31 @@ from mercore.pipeline.kernels.raw.metric import Euclidean, InnerProduct
 from mercore.pipeline.kernels.rbf import Rbf
 from mercore.pipeline.kernels.sums import SUM_KERNELS
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
+from mercore.stores import plugins
 from mercore.stores.errors import FormatError, InputError
+from mercore.stores.plugins import PluginRegistry, qualified_name
 from mercore.stores.wording import option, setting
 
 __all__ = [
-    "ALIASES",
     "KERNELS",
     "KINDS",
     "MEDIAN",
     "UNIT_KERNELS",
     "CustomKernel",
     "Kernel",
+    "aliases",
     "canonical_name",
     "is_custom",
     "kernel_from_spec",
     "make_kernel",
 ]
 
-KINDS: dict[str, type[Kernel]] = {
+_OWN: dict[str, type[Kernel]] = {
     kind.name: kind for kind in (*SUM_KERNELS, ExpChi2, Rbf, Euclidean, InnerProduct)
 }
-KERNELS = tuple(KINDS)
-UNIT_KERNELS = tuple(name for name, kind in KINDS.items() if kind.normalised)
-ALIASES = {alias: name for name, kind in KINDS.items() for alias in kind.aliases}
+KINDS = PluginRegistry(plugins.KERNELS, _OWN, qualified_name(Kernel))
+KERNELS = tuple(_OWN)
+UNIT_KERNELS = tuple(name for name, kind in _OWN.items() if kind.normalised)
 MEDIAN = "median"  # in place of γ: 1 / the median squared distance of a sample of the rows
 MIN_PARAMETER, MAX_PARAMETER = 1e-30, 1e30  # of γ and s: beyond, float32 blocks over- or underflow
 
@@ -72,6 +74,12 @@ def make_kernel(
     return Transformed(kernel, transform)
 
 
+def aliases() -> dict[str, str]:
+    """Return the kernel that each other name stands for."""
+    names = reversed(tuple(KINDS))  # so that those of mercore win
+    return {alias: name for name in names for alias in KINDS[name].aliases}
+
+
 def canonical_name(name: str) -> str:
     """Return the name of a built-in kernel: in small letters, without hyphens, and no alias.
 
@@ -83,11 +91,12 @@ def canonical_name(name: str) -> str:
     folded = "_".join(re.split(r"[\s_-]+", name.strip().lower()))
     if folded in KINDS:
         return folded
-    if folded in ALIASES:
-        return ALIASES[folded]
-    near = difflib.get_close_matches(folded, (*KERNELS, *ALIASES), n=1, cutoff=0.5)
+    others = aliases()
+    if folded in others:
+        return others[folded]
+    near = difflib.get_close_matches(folded, (*KINDS, *others), n=1, cutoff=0.5)
     raise InputError(
-        f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: "
+        f"unknown kernel: found {name!r}, expected one of {', '.join(KINDS)}. Fix: "
         f"{setting(kernel=near[0] if near else 'chi2')}"
     )
 
@@ -100,7 +109,7 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
     Raises
     ------
     FormatError
-        If this version of mercore does not know it.
+        If neither this version of mercore nor a plugin knows it.
     InputError
         If the spec names a custom kernel, and none or another is given.
     """
@@ -108,8 +117,8 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
     kernel = _described(spec, None if named is None else _same(named, custom))
     if kernel is None or kernel.spec() != spec:  # the spec may hold more than this version reads
         raise FormatError(
-            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore "
-            "that wrote it."
+            f"a kernel of the store is unknown: found {spec}. "
+            + KINDS.fix_for(_name_of(spec), "Fix: use the version of mercore that wrote it.")
         )
     return kernel
 
@@ -117,12 +126,24 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
 def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the ``file`` and ``digest`` of a spec's custom kernel, or None for a built-in one."""
     try:
-        kernel = spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
-        configuration = kernel["configuration"]
+        configuration = _untransformed_spec(spec)["configuration"]
         named = {key: str(configuration[key]) for key in ("file", "digest")}
     except (KeyError, TypeError):
         return None
-    return named if kernel["name"] == CustomKernel.name else None
+    return named if _name_of(spec) == CustomKernel.name else None
+
+
+def _untransformed_spec(spec: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a store states anything
+    """Return the spec of the kernel that a spec transforms, or the spec itself."""
+    return spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
+
+
+def _name_of(spec: Mapping[str, Any]) -> object:
+    """Return the name of the untransformed kernel of a spec; None if it states none."""
+    try:
+        return _untransformed_spec(spec)["name"]
+    except (KeyError, TypeError):
+        return None
 
 
 def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel:

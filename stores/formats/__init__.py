@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 
+from mercore.stores import plugins
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from mercore.stores.formats import bigann, binary, texmex
 from mercore.stores.formats.array import AnyRows, Sliced, open_array
@@ -17,6 +18,7 @@ from mercore.stores.formats.streams import GZIP, STDIN, Stream, StreamSource, op
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
+from mercore.stores.plugins import PluginRegistry
 from mercore.stores.wording import command, option, setting
 
 Opener = Callable[[str, str | None], Source]
@@ -46,25 +48,39 @@ FLAT: dict[str, Layout] = {
     **{name: partial(binary.raw_layout, *row) for name, row in binary.RAW_STORED.items()},
 }
 # Formats that hold several arrays or columns: FILE::NAME names one.
-CONTAINERS: dict[str, Opener] = {
+_OWN: dict[str, Opener] = {
     "npz": open_npz,
     **dict.fromkeys(("parquet", "arrow", "feather"), _open_arrow),
     **dict.fromkeys(("h5", "hdf5"), _open_hdf5),
 }
 FLAT_SUFFIXES = tuple(f".{name}" for name in FLAT if name not in binary.RAW_STORED)
-SUFFIXES = (*FLAT_SUFFIXES, *(f".{name}" for name in CONTAINERS))
 TABLES = (".parquet", ".arrow", ".feather")  # files that a folder or a pattern may name
 
 __all__ = [
     "CONTAINERS",
     "FLAT",
-    "SUFFIXES",
     "AnyRows",
     "Sliced",
     "Source",
     "open_source",
     "split_member",
+    "suffixes",
 ]
+
+
+def _suffix_name(_package: str, suffix: str, opener: object) -> str:
+    """Return the name of a format of another package: the suffix, which no other format has."""
+    if suffix in FLAT or not callable(opener):
+        raise InputError(f"found {opener!r}, expected a function for a suffix without a reader")
+    return suffix
+
+
+CONTAINERS = PluginRegistry(plugins.FORMATS, _OWN, _suffix_name)
+
+
+def suffixes() -> tuple[str, ...]:
+    """Return the suffixes of all formats, with their dots."""
+    return (*FLAT_SUFFIXES, *(f".{name}" for name in CONTAINERS))
 
 
 def open_source(
@@ -148,9 +164,9 @@ def _split_format(text: str) -> tuple[str, bool]:
 
 def _suffix_of(path: str) -> str:
     """Return the suffix of a path, with the one before ``.gz``."""
-    suffixes = PurePath(path).suffixes
-    last = 2 if suffixes and suffixes[-1].lower() == GZIP else 1
-    return "".join(suffixes[-last:])
+    found = PurePath(path).suffixes
+    last = 2 if found and found[-1].lower() == GZIP else 1
+    return "".join(found[-last:])
 
 
 def _is_stream(path: str, form: str | None) -> bool:
@@ -179,7 +195,7 @@ def _format_of(path: str, form: str | None) -> str:
         path_status(path)
     raise FormatError(
         f"{path}: unknown suffix {_suffix_of(path)!r}, expected {' '.join(FLAT_SUFFIXES)} "
-        f"(with .gz too), {' '.join(SUFFIXES[len(FLAT_SUFFIXES) :])}, or a Zarr array's folder. "
+        f"(with .gz too), {' '.join(suffixes()[len(FLAT_SUFFIXES) :])}, or a Zarr array's folder. "
         f"Fix: name the true format with {option('format')}, or convert the file."
     )
 

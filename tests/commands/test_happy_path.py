@@ -23,7 +23,7 @@ from mercore.jobs.cluster.workers import Work
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.kernels import Kernel
-from mercore.stores.formats import SUFFIXES
+from mercore.stores.formats import suffixes
 from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
@@ -138,7 +138,7 @@ def expected(small: Rows, data: Path) -> Hits:
 
 
 def test_every_format_is_among_those_tried() -> None:
-    assert {Path(name).suffix for name in WRITERS} == {*SUFFIXES, ".zarr"}
+    assert {Path(name).suffix for name in WRITERS} == {*suffixes(), ".zarr"}
 
 
 @pytest.mark.parametrize("name", WRITERS)

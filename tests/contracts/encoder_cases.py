@@ -1,8 +1,8 @@
 """An encoder of each kind with small parameters, and the slow truth of what its codes score, from
 what is on disk."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
-from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels import make_kernel
+from mercore.testing import EncoderCase
 from tests.independent import reference
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -31,14 +32,6 @@ LANDMARKS: dict[str, Any] = {"n_landmarks": 40, "n_components": 12}
 RANKED_BY = {"exp_chi2": "chi2"}  # bounds are of what ranks, not of what increases with it
 SHARE = 4e-6  # of squared norms, which bounds of raw rows add for float32
 ROUNDING = 5e-6  # what bounds add for float32
-
-
-class Case(NamedTuple):
-    """An encoder with small parameters, a kernel, and the slow truth of what its codes score."""
-
-    spec: Any
-    kernel: Kernel
-    truth: Callable[[str, Any, Arrays, Arrays, NDArray[Any]], Floats]
 
 
 def coordinates(kernel: str, model: Arrays, rows: NDArray[Any]) -> Floats:
@@ -247,19 +240,19 @@ def norms(rows: Floats) -> Floats:
 
 CASES = {
     "aska": [
-        Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4), make_kernel("chi2"), aska_truth),
-        Case(
+        EncoderCase(AskaSpec(n_atoms=24, n_nonzero_coefs=4), make_kernel("chi2"), aska_truth),
+        EncoderCase(
             AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="distance"),
             make_kernel("hellinger"),
             aska_truth,
         ),
-        Case(
+        EncoderCase(
             AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16", norm_power=0.8),
             make_kernel("cosine"),
             aska_truth,
         ),
         *(
-            Case(
+            EncoderCase(
                 AskaSpec(n_atoms=24, n_nonzero_coefs=4, dictionary="learned"),
                 make_kernel(name),
                 aska_truth,
@@ -268,7 +261,7 @@ CASES = {
         ),
     ],
     "kpca-aska": [
-        Case(
+        EncoderCase(
             KpcaAskaSpec(**LANDMARKS, n_atoms=24, n_nonzero_coefs=4),
             make_kernel(name),
             kpca_aska_truth,
@@ -276,8 +269,8 @@ CASES = {
         for name in ("chi2", "hellinger")
     ],
     "kpca-pq": [
-        Case(KpcaPqSpec(**LANDMARKS, n_subquantizers=4), make_kernel("chi2"), kpca_pq_truth),
-        Case(
+        EncoderCase(KpcaPqSpec(**LANDMARKS, n_subquantizers=4), make_kernel("chi2"), kpca_pq_truth),
+        EncoderCase(
             KpcaPqSpec(
                 **LANDMARKS,
                 n_subquantizers=3,
@@ -289,19 +282,19 @@ CASES = {
             make_kernel("jensen_shannon"),
             kpca_pq_truth,
         ),
-        Case(
+        EncoderCase(
             KpcaPqSpec(**LANDMARKS, n_subquantizers=4, n_training=200, quantizer="rq"),
             make_kernel("hellinger"),
             kpca_pq_truth,
         ),
     ],
     "map-pq": [
-        Case(
+        EncoderCase(
             MapPqSpec(n_components=12, n_subquantizers=4, n_training=200),
             make_kernel("chi2"),
             map_pq_truth,
         ),
-        Case(
+        EncoderCase(
             MapPqSpec(
                 n_components=6,
                 n_subquantizers=3,
@@ -312,40 +305,42 @@ CASES = {
             make_kernel("intersection"),
             map_pq_truth,
         ),
-        Case(
+        EncoderCase(
             MapPqSpec(n_components=8, n_subquantizers=8, proof="none"),
             make_kernel("hellinger"),
             map_pq_truth,
         ),
     ],
     "pq": [
-        Case(PqSpec(n_subquantizers=4, n_training=200), make_kernel("hellinger"), pq_truth),
-        Case(PqSpec(n_subquantizers=2, n_training=200), make_kernel("rbf", gamma=1.0), pq_truth),
-        Case(
+        EncoderCase(PqSpec(n_subquantizers=4, n_training=200), make_kernel("hellinger"), pq_truth),
+        EncoderCase(
+            PqSpec(n_subquantizers=2, n_training=200), make_kernel("rbf", gamma=1.0), pq_truth
+        ),
+        EncoderCase(
             PqSpec(n_subquantizers=2, n_training=200, metric="product"),
             make_kernel("cosine"),
             pq_truth,
         ),
     ],
     "pca-pq": [
-        Case(
+        EncoderCase(
             PcaPqSpec(n_components=6, n_subquantizers=3, n_training=200),
             make_kernel("hellinger"),
             pca_pq_truth,
         ),
-        Case(
+        EncoderCase(
             PcaPqSpec(
                 n_components=4, n_subquantizers=4, metric="product", preprocessing="rotation"
             ),
             make_kernel("cosine"),
             pca_pq_truth,
         ),
-        Case(
+        EncoderCase(
             PcaPqSpec(n_components=6, n_subquantizers=32, n_training=200, quantizer="prq"),
             make_kernel("hellinger"),
             pca_pq_truth,
         ),
-        Case(
+        EncoderCase(
             PcaPqSpec(
                 n_components=6, n_subquantizers=3, metric="product", n_training=200, quantizer="rq"
             ),
@@ -354,19 +349,21 @@ CASES = {
         ),
     ],
     "kpca-lsh": [
-        Case(KpcaLshSpec(n_landmarks=40, n_bits=32), make_kernel("chi2"), signs_truth),
-        Case(KpcaLshSpec(**LANDMARKS, n_bits=13), make_kernel("intersection"), signs_truth),
+        EncoderCase(KpcaLshSpec(n_landmarks=40, n_bits=32), make_kernel("chi2"), signs_truth),
+        EncoderCase(KpcaLshSpec(**LANDMARKS, n_bits=13), make_kernel("intersection"), signs_truth),
     ],
     "klsh": [
-        Case(KlshSpec(n_landmarks=40, n_subset=8, n_bits=32), make_kernel("chi2"), signs_truth),
-        Case(
+        EncoderCase(
+            KlshSpec(n_landmarks=40, n_subset=8, n_bits=32), make_kernel("chi2"), signs_truth
+        ),
+        EncoderCase(
             KlshSpec(n_landmarks=40, n_subset=5, n_bits=13, rank=6),
             make_kernel("intersection"),
             signs_truth,
         ),
     ],
     "nystrom-lsh": [
-        Case(
+        EncoderCase(
             NystromLshSpec(n_landmarks=40, n_subset=8, n_bits=32, rank=rank),
             make_kernel(name),
             signs_truth,
@@ -374,27 +371,32 @@ CASES = {
         for name, rank in (("hellinger", ALL), ("jensen_shannon", 10))
     ],
     "rmmh": [
-        Case(RmmhSpec(n_landmarks=40, n_samples=16, n_bits=32), make_kernel(name), signs_truth)
+        EncoderCase(
+            RmmhSpec(n_landmarks=40, n_samples=16, n_bits=32), make_kernel(name), signs_truth
+        )
         for name in ("chi2", "cosine")
     ],
-    "rff": [Case(RffSpec(n_bits=32), make_kernel("rbf", gamma=1.0), rff_truth)],
+    "rff": [EncoderCase(RffSpec(n_bits=32), make_kernel("rbf", gamma=1.0), rff_truth)],
     "kpca-jl": [
-        Case(KpcaJlSpec(**LANDMARKS, n_projections=10, metric=metric), make_kernel(name), jl_truth)
+        EncoderCase(
+            KpcaJlSpec(**LANDMARKS, n_projections=10, metric=metric), make_kernel(name), jl_truth
+        )
         for metric, name in (("distance", "chi2"), ("product", "cosine"))
     ],
     "kpca": [
-        Case(KpcaSpec(**LANDMARKS), make_kernel(name), kpca_truth) for name in ("chi2", "exp_chi2")
+        EncoderCase(KpcaSpec(**LANDMARKS), make_kernel(name), kpca_truth)
+        for name in ("chi2", "exp_chi2")
     ],
     "kpca-bound": [
-        Case(KpcaBoundSpec(**LANDMARKS), make_kernel(name, gamma=gamma), kpca_bound_truth)
+        EncoderCase(KpcaBoundSpec(**LANDMARKS), make_kernel(name, gamma=gamma), kpca_bound_truth)
         for name, gamma in (("chi2", None), ("exp_chi2", 2.0), ("rbf", 1.0), ("cosine", None))
     ],
     "pca-bound": [
-        Case(PcaBoundSpec(n_components=12), make_kernel(name), pca_bound_truth)
+        EncoderCase(PcaBoundSpec(n_components=12), make_kernel(name), pca_bound_truth)
         for name in ("euclidean", "inner_product")
     ],
     "bin-bound": [
-        Case(BinBoundSpec(n_groups=7, n_training=200), make_kernel(name), truth)
+        EncoderCase(BinBoundSpec(n_groups=7, n_training=200), make_kernel(name), truth)
         for name, truth in (
             ("intersection", minimum_truth),
             ("hellinger", root_truth),

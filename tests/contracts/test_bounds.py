@@ -2,7 +2,6 @@
 row and query. Only rows whose squares exceed float32 may have the bound ∞."""
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +22,10 @@ from mercore.pipeline.encoders.map_pq import MapPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
-from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
 from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.rows import SourceVectors
+from mercore.testing.bounds import bounds_of, check_bounds
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
 from tests.support.custom_kernels import LAPLACE, write
@@ -142,37 +141,6 @@ def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
 
 
-def bounds_of(encoder: BoundEncoder, rows: Block, queries: Block) -> NDArray[np.float32]:
-    """The bounds, float32[nq, n]."""
-    encoder.prepare_encoding()
-    scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
-    if isinstance(scanner, PqBoundScanner):
-        return scanner.bounds(columns).T
-    assert isinstance(scanner, BoundScanner)
-    codes, terms = (columns[name] for name in scanner.names)
-    return scanner.bounds(codes, terms.astype(np.float32)).T
-
-
-def check(kernel: Kernel, encoder: BoundEncoder, rows: Block, queries: Block) -> float:
-    """No bound is below its score: by float64 where its error allows, else by decimals; return the
-    mean excess."""
-    kernel, bounds = kernel.ranking, bounds_of(encoder, rows, queries)
-    assert bounds.dtype == np.float32
-    huge = np.square(rows.astype(np.float64)).sum(axis=1) > 1e35
-    huge = huge | (np.square(queries.astype(np.float64)).sum(axis=1) > 1e35)[:, None]
-    allowed = np.isposinf(bounds) & huge & (not kernel.normalised)
-    assert (np.isfinite(bounds) | allowed).all()
-    scores = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
-    excess: NDArray[np.float64] = bounds.astype(np.float64) - scores
-    error = kernel.slack(rows.shape[1], scores) / 2
-    assert (excess >= -error).all(), excess.min()
-    for query, row in np.argwhere(excess <= error):
-        real = decimal_score(kernel, queries[query], rows[row])
-        assert real is not None
-        assert Decimal(float(bounds[query, row])) >= real
-    return float(excess.mean())
-
-
 class TestBounds:
     """What every bound of every kernel promises."""
 
@@ -181,21 +149,21 @@ class TestBounds:
     def test_no_bound_is_below_the_score(self, bound: Bound, data: st.DataObject) -> None:
         rows, queries = data.draw(kernel_blocks(signed=bound.signed))
         encoder = bound.encoder(rows, data.draw(st.sampled_from((1, 2, 4, 64))))
-        check(bound.kernel, encoder, rows, np.concatenate([queries, rows]))
+        check_bounds(bound.kernel, encoder, rows, np.concatenate([queries, rows]))
 
     @loop_over("d", DIMS)
     @loop_over("style", ["dense", "sparse"])
     def test_of_any_length_and_of_rows_an_ulp_apart(self, bound: Bound, d: int, style: str) -> None:
         rows = kernel_rows(style, "float32", (60, d), signed=bound.signed, seed=d)
         queries = np.concatenate([rows[:3], one_ulp_apart(rows[:20], 1)])
-        check(bound.kernel, bound.encoder(rows, 24), rows, queries)
+        check_bounds(bound.kernel, bound.encoder(rows, 24), rows, queries)
 
     @loop_over("name", MAKERS)
     def test_of_rows_that_mislead(self, bound: Bound, name: str) -> None:
         found = adversary(name, 120, 6, seed=3)
         queries = np.concatenate([found.queries, found.rows[:3]])
         for size in (3, 24):
-            check(bound.kernel, bound.encoder(found.rows, size), found.rows, queries)
+            check_bounds(bound.kernel, bound.encoder(found.rows, size), found.rows, queries)
 
     @loop_over("style", STYLES)
     def test_of_rows_that_no_model_was_learned_from(self, bound: Bound, style: str) -> None:
@@ -203,19 +171,25 @@ class TestBounds:
         d = learned.shape[1]
         rows = kernel_rows(style, "float32", (40, d), signed=bound.signed, seed=4)
         queries = kernel_rows("sparse", "float32", (5, d), signed=bound.signed, seed=5)
-        check(bound.kernel, bound.encoder(learned, 16), rows, np.concatenate([rows[:4], queries]))
+        check_bounds(
+            bound.kernel, bound.encoder(learned, 16), rows, np.concatenate([rows[:4], queries])
+        )
         few = np.repeat(learned[:1], 50, axis=0)
-        check(bound.kernel, bound.encoder(few, 16), rows, np.concatenate([rows[:4], queries]))
+        check_bounds(
+            bound.kernel, bound.encoder(few, 16), rows, np.concatenate([rows[:4], queries])
+        )
 
     @loop_over("size", [1, 2, 3, 5, 8, 13, 16])
     def test_of_every_size(self, bound: Bound, size: int) -> None:
         rows, queries = histograms(60, 16, seed=6), histograms(6, 16, seed=7)
-        check(bound.kernel, bound.encoder(rows, size), rows, np.concatenate([queries, rows[:2]]))
+        check_bounds(
+            bound.kernel, bound.encoder(rows, size), rows, np.concatenate([queries, rows[:2]])
+        )
 
     def test_more_numbers_than_there_are_distinct_rows(self, bound: Bound) -> None:
         rows = np.tile(histograms(5, 24, seed=8), (30, 1))
         queries = np.concatenate([histograms(4, 24, seed=9), rows[:5]])
-        check(bound.kernel, bound.encoder(rows, 150), rows, queries)
+        check_bounds(bound.kernel, bound.encoder(rows, 150), rows, queries)
 
     def test_a_bound_is_its_rows_and_querys_own(self, bound: Bound) -> None:
         rows, queries = histograms(50, 16, seed=10), histograms(9, 16, seed=11)
@@ -239,7 +213,7 @@ def test_of_rows_beyond_those_that_a_model_of_axes_bounds(name: str) -> None:
     kernel = make_kernel(name, gamma=1e-3) if name == "rbf" else make_kernel(name)
     encoder = Bound(kernel, quantised_axes(kernel.raw_metrics[0])).encoder(learned, 4)
     queries = np.concatenate([large, learned[:5]])
-    check(kernel, encoder, large, queries)
+    check_bounds(kernel, encoder, large, queries)
     if name != "euclidean":
         return
     huge = np.full((3, 16), 3e38, np.float32)
@@ -310,7 +284,7 @@ def test_bounds_are_of_use(case: Bound) -> None:
         case if case.kernel.name != "rbf" else case._replace(kernel=make_kernel("rbf", gamma=1e-6))
     )
     encoder = bound.encoder(rows, 32)
-    excess = check(bound.kernel, encoder, rows[64:], rows[:64])
+    excess = check_bounds(bound.kernel, encoder, rows[64:], rows[:64])
     if not bound.kernel.normalised:
         prepared = bound.kernel.prepare(rows)
         excess /= np.abs(bound.kernel.exact(prepared[:64], prepared[64:].T)).mean()

@@ -149,8 +149,8 @@ def test_the_help_of_an_option_speaks_of_its_own_verb() -> None:
 def test_the_help_of_ingest_lists_every_format(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "SUFFIXES", (*formats.SUFFIXES, ".new"))
-    assert f"SOURCE is a file ({' '.join(formats.SUFFIXES)}), a 2-D" in joined(help_of(*words))
+    monkeypatch.setattr(formats, "FLAT_SUFFIXES", (*formats.FLAT_SUFFIXES, ".new"))
+    assert f"SOURCE is a file ({' '.join(formats.suffixes())}), a 2-D" in joined(help_of(*words))
 
 
 # Examples

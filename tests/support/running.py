@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mercore.jobs.cli import main
 from mercore.jobs.notices import in_options
-from mercore.stores.cache_folder import CUSTOM_NOTICE, NOTICE
 from mercore.stores.errors import MercoreError
+from mercore.stores.jit_cache.folder import CUSTOM_NOTICE, NOTICE
 from mercore.stores.wording import render
 
 KERNEL = "chi2"

@@ -186,8 +186,8 @@ def test_numba_cache_dir_wins(made: Path, tmp_path: Path) -> None:
 
 
 COMMAND = """
-from mercore.stores import jit_cache
-jit_cache.MOMENT = 0
+from mercore.stores.jit_cache import numba_cache
+numba_cache.MOMENT = 0
 from mercore.jobs.cli import main
 main()
 """
@@ -219,8 +219,8 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
 TOLD = """
 import logging
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-from mercore.stores import jit_cache
-jit_cache.MOMENT = 0
+from mercore.stores.jit_cache import numba_cache
+numba_cache.MOMENT = 0
 from made.loops import total
 total(1)
 """

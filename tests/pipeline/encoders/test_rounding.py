@@ -15,7 +15,7 @@ from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound, KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.rounding import LARGEST_FLOAT16, float16_above, float32_above
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
-from tests.contracts.test_bounds import check
+from mercore.testing.bounds import check_bounds
 from tests.support.adversarial import adversary
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms
@@ -130,7 +130,9 @@ class TestProjectionSlack:
             encoder = KpcaBound(
                 kernel, model | {"projection": projection, "slack": np.array([slack])}
             )
-            check(kernel, encoder, rows, np.concatenate([rows[:9], histograms(9, 16, seed=2)]))
+            check_bounds(
+                kernel, encoder, rows, np.concatenate([rows[:9], histograms(9, 16, seed=2)])
+            )
 
     @pytest.mark.parametrize("spoiled", [1e-4, 1e-3, 0.03])
     def test_a_projection_that_is_too_long_still_bounds_scores_below_zero(
@@ -144,4 +146,4 @@ class TestProjectionSlack:
         projection = model["projection"] * (1 + spoiled)
         slack = projection_slack(kernel, gram, projection[:, projection.any(axis=0)], 3)
         encoder = KpcaBound(kernel, model | {"projection": projection, "slack": np.array([slack])})
-        check(kernel, encoder, rows, -rows[:40])  # whose products the length makes too low
+        check_bounds(kernel, encoder, rows, -rows[:40])  # whose products the length makes too low

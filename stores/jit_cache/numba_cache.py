@@ -32,7 +32,7 @@ from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
 
-from mercore.stores.cache_folder import (
+from mercore.stores.jit_cache.folder import (
     CUSTOM_NOTICE,
     NAMESPACE,
     NOTICE,

@@ -1,0 +1,1 @@
+"""Machine code of jitted functions on disk."""
