@@ -27,6 +27,7 @@ PAGES = (".html", ".htm")
 QUERIES, HITS = 24, 5  # queries on a page, and hits of each
 LOSSLESS = 32  # the longest side of a picture that is kept to the bit
 QUALITY = 85  # of JPEG
+MAP_SIZE = 1000, 640
 DEFINITIONS = {
     "k-recall": "k-recall@R{}: share of the true R among the first R found",
     "texmex": "R@R{}: true first among the first R found",
@@ -91,8 +92,27 @@ class Plot(NamedTuple):
     wide: bool = False
 
 
+class ScatterQuery(NamedTuple):
+    """A query's number and place, and its neighbours: id, score and place of each, best first."""
+
+    number: int
+    place: tuple[int, int]
+    near: Sequence[tuple[int, float, tuple[int, int]]]
+
+
+class Scatter(NamedTuple):
+    """Rows in the plane, each as its place, and queries whose neighbours a click shows.
+
+    Places lie within ``MAP_SIZE``. It needs no script: each query is a link to its
+    neighbours, and the page's style shows the target of a link.
+    """
+
+    rows: Sequence[tuple[int, int]]
+    queries: Sequence[ScatterQuery]
+
+
 class Section(NamedTuple):
-    """A section: paragraphs, pictures, tables, rows of a gallery.
+    """A section: paragraphs, a map, pictures, tables, rows of a gallery.
 
     ``true_neighbours`` is the number of true neighbours that the gallery marks, or None.
     """
@@ -103,6 +123,7 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
     rows: Sequence[GalleryRow] = ()
     true_neighbours: int | None = None
+    scatter: Scatter | None = None
 
 
 def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
@@ -112,7 +133,11 @@ def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
 
 def write_page(out: str, title: str, paragraphs: Sequence[str], sections: Sequence[Section]) -> int:
     """Write a page with its pictures and style inside; return its bytes."""
-    page = _template().render(title=title, paragraphs=paragraphs, sections=sections).encode()
+    page = (
+        _template()
+        .render(title=title, paragraphs=paragraphs, sections=sections, map_size=MAP_SIZE)
+        .encode()
+    )
     publish_output(Path(out), page)
     return len(page)
 

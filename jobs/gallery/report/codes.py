@@ -16,6 +16,7 @@ from mercore.jobs.gallery.report.code_sections import (
     recall_section,
     speed_section,
 )
+from mercore.jobs.gallery.report.map_section import map_section
 from mercore.jobs.gallery.report.measure import (
     SCORED_QUERIES,
     SCORED_ROWS,
@@ -120,11 +121,13 @@ class CodesReportTask(VerbTask):
             settings=self.settings,
         )
         sample = bounded if self.truth is None else all_codes(codes)
-        near = scored = None
+        near = scored = placed = None
         ids, scores, seconds = measurement.scan(sample)
         if vectors is not None:
             near = measurement.neighbours(vectors)
             scored = measurement.score_pairs(vectors, near[0])
+            asked = self._query_ids(queries.numbers)
+            placed = map_section(self.kernel, vectors, queries, asked, near)
         has_residuals = RESIDUAL in codes.store.layout.column_names
         hits = Hits(scores=scores, ids=original_ids(ids, codes.dropped))
         truth = self._truth(queries.numbers, near)
@@ -140,6 +143,7 @@ class CodesReportTask(VerbTask):
             recall=recalls(hits, truth, [rank for rank in RANKS if rank <= width] or [1]),
             scored=scored,
             residuals=measurement.column(RESIDUAL, sample) if has_residuals else None,
+            rows_map=placed,
         )
 
     def _truth(self, numbers: Ids, near: tuple[Ids, Values] | None) -> Hits:
@@ -166,6 +170,8 @@ class CodesReportTask(VerbTask):
             sections += [recall_section(codes, measured, options), speed_section(codes, measured)]
             if measured.scored is not None:
                 sections.append(score_section(spec, self.kernel, measured.scored))
+            if measured.rows_map is not None:
+                sections.append(measured.rows_map)
             if measured.residuals is not None:
                 sections.append(residual_section(measured.residuals))
             images = open_pictures(self.vectors, self.queries)

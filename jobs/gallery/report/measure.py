@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.jobs.gallery.page import Section
 from mercore.jobs.gallery.report.sample import (
     ROW_SEED,
     CodeSample,
@@ -69,6 +70,7 @@ class CodeFigures:
     recall: list[Report]
     scored: PairScores | None
     residuals: Values | None
+    rows_map: Section | None
 
     @property
     def ns_per_row_and_query(self) -> float:

@@ -18,7 +18,7 @@ MAX_ROWS = 1 << 17  # rows that are searched
 MIN_RUNS = 16  # of more rows than these
 MAX_QUERIES = 1000
 # Seeds of two numbers: an encoder has one, and would have drawn the same rows to learn from.
-QUERY_SEED, ROW_SEED = (0, 1), (0, 2)
+QUERY_SEED, ROW_SEED, MAP_SEED = (0, 1), (0, 2), (0, 3)
 Ids = NDArray[np.int64]
 
 

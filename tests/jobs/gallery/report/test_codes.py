@@ -154,9 +154,9 @@ def test_queries_and_rows_are_not_those_that_an_encoder_learns_from(folder: Path
 def test_every_sort_of_codes_has_its_sections(store: str, folder: Path) -> None:
     report, page = reported(folder, store)
     titles = {
-        "aska": ["Scores of codes and true scores", "Residuals of rows"],
-        "bounds": ["Bounds and true scores"],
-    }.get(store, ["Scores of codes and true scores"])
+        "aska": ["Scores of codes and true scores", "Map of the rows", "Residuals of rows"],
+        "bounds": ["Bounds and true scores", "Map of the rows"],
+    }.get(store, ["Scores of codes and true scores", "Map of the rows"])
     assert page.titles() == ["What the store holds", "Recall", "Speed of a scan", *titles]
     headings = [text for _, text in page.headings]
     assert len(set(headings)) == len(headings)
