@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from importlib.util import find_spec
+from io import StringIO
 from typing import Any
 
 from rich.console import Console
@@ -37,6 +37,36 @@ class RateColumn(ProgressColumn):
         )
 
 
+class NotebookLine:
+    """A line below a notebook's cell that shows a bar; a bar of less than a second shows none.
+
+    Without widgets, nothing but the line stays in the notebook.
+    """
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._handle: Any = None
+        self._next = time.monotonic() + 1
+
+    def draw(self, *, last: bool = False) -> None:
+        """Write the line anew, at most four times per second, or for the ``last`` time."""
+        now = time.monotonic()
+        if now < self._next and not (last and self._handle):
+            return
+        self._next = now + 1 / 4
+        text = StringIO()
+        console = Console(file=text, width=100, force_jupyter=False, color_system=None)
+        console.print(self._bar.get_renderable())
+        line = {"text/plain": text.getvalue().rstrip()}
+        if self._handle is None:
+            from IPython.display import display
+
+            shown: Any = display
+            self._handle = shown(line, raw=True, display_id=True)
+        else:
+            self._handle.update(line, raw=True)
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show on a terminal what the ``with`` block does."""
@@ -49,7 +79,7 @@ def waiting(what: str) -> Iterator[None]:
 def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Yield a function that advances a bar of ``total`` units.
 
-    It is drawn on a terminal, and in a notebook with ipywidgets.
+    It is drawn on a terminal and in a notebook.
     """
     console = Console(stderr=True)
     columns = (
@@ -61,8 +91,9 @@ def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    drawn = sys.stderr.isatty() or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    drawn = sys.stderr.isatty() and not console.is_jupyter
     with Progress(*columns, console=console, disable=not drawn) as bar:
+        line = NotebookLine(bar) if console.is_jupyter else None
         task = bar.add_task(verb, total=total, unit=unit)
         report: dict[str, Any] = {
             "verb": verb,
@@ -78,8 +109,12 @@ def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]
 
         def advance(count: int) -> None:
             bar.advance(task, count)
+            if line:
+                line.draw()
             report.update(
                 done=report["done"] + int(count), seconds=round(time.monotonic() - began, 3)
             )
 
         yield advance
+        if line:
+            line.draw(last=True)

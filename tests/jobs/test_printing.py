@@ -1,12 +1,13 @@
 """Text for people has one format of sizes and times, and no program loses a character of a
 table."""
 
+import itertools
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.progress import Progress
 
 from mercore.jobs.background.job_printing import print_jobs
 from mercore.jobs.printing import (
@@ -134,24 +135,25 @@ def test_an_overlap_has_its_pairs_on_stderr(
     assert printed.err == f"overlap-3: 4,000 pairs of a query and a near hit{more}\n"
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_bar_is_drawn_in_a_notebook_that_can_show_it(
-    installed: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "drawn"), [(0.02, 0), (0.3, 3)])
+def test_a_notebook_keeps_one_line_of_a_bar_and_nothing_of_a_short_one(
+    seconds: float, drawn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """rich asks ipywidgets to draw in notebooks, and warns where they are not installed."""
-    made: list[bool] = []
+    shown: list[str] = []
 
-    class Bar(Progress):
-        def __init__(self, *columns: Any, disable: bool, **_: Any) -> None:
-            made.append(not disable)
-            super().__init__(*columns, disable=True)
+    def show(line: dict[str, str], **options: bool) -> Any:
+        assert options == ({"raw": True, "display_id": True} if not shown else {"raw": True})
+        shown.append(line["text/plain"])
+        return SimpleNamespace(update=show)
 
-    monkeypatch.setattr("mercore.jobs.progress.Progress", Bar)
-    monkeypatch.setattr(
-        "mercore.jobs.progress.Console", lambda **_: SimpleNamespace(is_jupyter=True)
-    )
-    found = object() if installed else None
-    monkeypatch.setattr("mercore.jobs.progress.find_spec", lambda _: found)
-    with progress("encode", 3, "rows") as advance:
-        advance(3)
-    assert made == [installed]
+    ticks = itertools.count(step=seconds)
+    clock = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("mercore.jobs.progress.time", clock)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("IPython.display.display", show)
+    with progress("encode", 9, "rows") as advance:
+        for _ in range(3):
+            advance(3)
+    assert len(shown) == drawn
+    if drawn:
+        assert re.fullmatch(r"encode ━+ 100 % [\d,–]+( rows/s)? .* left 0:00:00", shown[-1])
