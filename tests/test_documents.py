@@ -53,8 +53,8 @@ def test_recalls_in_the_pages_are_those_of_the_report() -> None:
 
 
 def test_the_bytes_in_the_guide_are_those_of_default_options() -> None:
-    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
-    table = guide[guide.index("| `--encoder` | a code is") : guide.index("### The default")]
+    guide = (ROOT / "notebooks/guide/encoders.md").read_text()
+    table = guide[guide.index("| `--encoder` | a code is") : guide.index("## The default")]
     said = re.findall(r"^\| `([\w-]+)` \|.*?\| (\d+) \|", table, flags=re.M)
     assert said == [(name, str(code_bytes(kind()))) for name, kind in ENCODERS.items()]
 
@@ -62,7 +62,7 @@ def test_the_bytes_in_the_guide_are_those_of_default_options() -> None:
 def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each_alone_has() -> (
     None
 ):
-    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
+    guide = (ROOT / "notebooks/guide/encoders.md").read_text()
     table = guide[
         guide.index("| encoder | kernels |") : guide.index("But `aska`, of 28 bytes, comes first")
     ]
