@@ -11,6 +11,8 @@ from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.encoders.encoder import options_of
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.search.choices.encoder import CANDIDATES
+from tests.support.promises import PAGE as PROMISES
+from tests.support.promises import held, promised, with_tests
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -116,15 +118,12 @@ def test_every_page_of_the_guide_and_every_report_is_linked_from_a_page() -> Non
     assert {page for page in PAGES if (ROOT / page).resolve() not in linked} <= {"README.md"}
 
 
-def test_every_promise_has_tests() -> None:
-    rows = [
-        line
-        for line in prose("notebooks/guide/promises.md")
-        if line.startswith("| ") and not line.startswith("| promise")
-    ]
+def test_the_promises_are_those_of_the_marks() -> None:
+    rows, tests = promised(), held()
     assert len(rows) > 50
-    for row in rows:
-        assert TEST.findall(row), f"no test: {row}"
+    assert sorted(tests) == sorted(rows), "write the row of a new promise into promises.md"
+    written = with_tests(PROMISES.read_text(), tests)
+    assert PROMISES.read_text() == written, "Fix: python -m tests.support.promises"
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith("notebooks/guide/")])

@@ -194,6 +194,7 @@ class TestKernel:
             f"but kernel {case.said} needs finite ones. Fix: clean the data.",
         )
 
+    @pytest.mark.promise("Rows that a kernel does not take are refused by number")
     def test_a_negative_value_is_refused_where_it_has_no_score(self, case: Case) -> None:
         rows = np.full((4, 6), 0.5, np.float16)
         rows[3, 0] = -1
