@@ -10,7 +10,7 @@ import json
 import lzma
 import zlib
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tests.independent.check_certificate import crc32c, digest
 
 Array = NDArray[Any]
-DECOMPRESS = {
+DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "none": bytes,
     "gzip": gzip.decompress,
     "bz2": bz2.decompress,
