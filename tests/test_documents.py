@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mercore.jobs.cli import main
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.encoders.encoder import options_of
 from mercore.pipeline.encoders.equal_cost import code_bytes
@@ -74,6 +75,12 @@ def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each
         others = {name for other in CANDIDATES if other is not kind for name in options_of(other)}
         own = {f"--{name.replace('_', '-')}" for name in options_of(kind).keys() - others}
         assert set(re.findall(r"--[\w-]+", options)) == own
+
+
+def test_a_page_says_how_for_every_verb() -> None:
+    table = (ROOT / "notebooks/guide/how-to.md").read_text()
+    verbs = {name for name, verb in main.commands.items() if not verb.hidden}
+    assert verbs - set(re.findall(r"`(\w+)(?: --[\w-]+)?`", table)) == set()
 
 
 def test_the_readme_is_short() -> None:
