@@ -31,7 +31,7 @@ from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, cell
 from tests.benchmarks.scan import REPORT as SCANNING
 
 REPORTS = Path(__file__).parents[1] / "notebooks" / "reports"
-COMMITTED = {
+COMMITTED: dict[str, Report[Any]] = {
     "billion": BILLION,
     "cells": CELLS,
     "clusters": CLUSTERS,
