@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {  # that lie outside of notebooks/
     "index.md": "README.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": ".github/CONTRIBUTING.md",
     "SECURITY.md": ".github/SECURITY.md",
 }
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")

@@ -21,7 +21,7 @@ PAGES = sorted(
     for path in (
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
-        ROOT / ".github/SECURITY.md",
+        *(ROOT / ".github").glob("[A-Z]*.md"),
         *(ROOT / "notebooks").rglob("*.md"),
     )
 )
