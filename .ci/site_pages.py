@@ -4,11 +4,13 @@ import posixpath
 import re
 from collections.abc import Iterator
 from html import escape
+from inspect import isfunction
 from pathlib import Path
 
 import click
-from griffe import Docstring, Extension, Object
+from griffe import Docstring, Extension, Function, Object
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure import StructureItem
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation, Section
@@ -27,6 +29,7 @@ PAGES = {  # that lie outside of notebooks/
     "SECURITY.md": ".github/SECURITY.md",
 }
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
+TABLE_IN_LIST = re.compile(r"^( +\|.*\n)(?=- )", re.MULTILINE)  # GitHub needs no line behind it
 LINK_OF_NOTEBOOK = re.compile(r'(?<=href=")([^"#:]+)\.md(?=["#])')
 PARAMETER = re.compile(r"^(\w[\w, ]*) : (.+)$", re.MULTILINE)
 SOURCE = "---\nsearch:\n  exclude: true\n---\n"
@@ -66,11 +69,13 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     def linked(link: re.Match[str]) -> str:
         return posixpath.relpath(uri_of(path_of_link(uri, link[1])), folder)
 
-    return LINK.sub(linked, markdown)
+    return LINK.sub(linked, TABLE_IN_LIST.sub(r"\1\n", markdown))
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    """Let links of notebooks lead to pages of the site."""
+    """Let links of notebooks lead to pages of the site; refuse signatures for the command line."""
+    if "Annotated[" in html:
+        raise PluginError(f"{page.file.src_uri} shows how the command line reads a parameter")
     return LINK_OF_NOTEBOOK.sub(r"\1.html", html) if page.file.src_uri.endswith(".ipynb") else html
 
 
@@ -121,6 +126,8 @@ def source(path: Path) -> str:
 
 def python() -> str:
     """Return the page of the public names, whose texts mkdocstrings takes from the docstrings."""
+    for verb in filter(isfunction, map(mercore.__getattr__, mercore.__all__)):
+        vars(verb).pop("__wrapped__", None)  # else griffe describes the declaration of the verb
     names = [*(f"mercore.{name}" for name in mercore.__all__), OPENED]
     return PYTHON + "".join(f"\n::: {name}\n" for name in names)
 
@@ -162,9 +169,16 @@ def plain(text: str) -> str:
 
 
 class Docstrings(Extension):
-    """Texts of parameters stand behind the colon, where numpydoc expects a type."""
+    """Texts of parameters stand behind the colon, where numpydoc expects a type.
+
+    ``ArrayLike`` is a union of many types when the module is imported.
+    """
 
     def on_object(self, *, obj: Object, **_: object) -> None:
         """Move the text of each parameter into the line below its name."""
         if isinstance(obj.docstring, Docstring):
             obj.docstring.value = PARAMETER.sub(r"\1\n    \2", obj.docstring.value)
+        if isinstance(obj, Function):
+            for parameter in obj.parameters:
+                if "_SupportsArray" in str(parameter.annotation):
+                    parameter.annotation = "ArrayLike"
