@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mercore.jobs.cli import main
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.encoders.encoder import options_of
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.search.choices.encoder import CANDIDATES
+from tests.support.promises import PAGE as PROMISES
+from tests.support.promises import held, promised, with_tests
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -18,7 +21,7 @@ PAGES = sorted(
     for path in (
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
-        ROOT / ".github/SECURITY.md",
+        *(ROOT / ".github").glob("[A-Z]*.md"),
         *(ROOT / "notebooks").rglob("*.md"),
     )
 )
@@ -53,8 +56,8 @@ def test_recalls_in_the_pages_are_those_of_the_report() -> None:
 
 
 def test_the_bytes_in_the_guide_are_those_of_default_options() -> None:
-    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
-    table = guide[guide.index("| `--encoder` | a code is") : guide.index("### The default")]
+    guide = (ROOT / "notebooks/guide/encoders.md").read_text()
+    table = guide[guide.index("| `--encoder` | a code is") : guide.index("## The default")]
     said = re.findall(r"^\| `([\w-]+)` \|.*?\| (\d+) \|", table, flags=re.M)
     assert said == [(name, str(code_bytes(kind()))) for name, kind in ENCODERS.items()]
 
@@ -62,7 +65,7 @@ def test_the_bytes_in_the_guide_are_those_of_default_options() -> None:
 def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each_alone_has() -> (
     None
 ):
-    guide = (ROOT / "notebooks/guide/kernels-and-encoders.md").read_text()
+    guide = (ROOT / "notebooks/guide/encoders.md").read_text()
     table = guide[
         guide.index("| encoder | kernels |") : guide.index("But `aska`, of 28 bytes, comes first")
     ]
@@ -72,6 +75,12 @@ def test_the_encoders_to_choose_from_are_in_the_guide_with_the_options_that_each
         others = {name for other in CANDIDATES if other is not kind for name in options_of(other)}
         own = {f"--{name.replace('_', '-')}" for name in options_of(kind).keys() - others}
         assert set(re.findall(r"--[\w-]+", options)) == own
+
+
+def test_a_page_says_how_for_every_verb() -> None:
+    table = (ROOT / "notebooks/guide/how-to.md").read_text()
+    verbs = {name for name, verb in main.commands.items() if not verb.hidden}
+    assert verbs - set(re.findall(r"`(\w+)(?: --[\w-]+)?`", table)) == set()
 
 
 def test_the_readme_is_short() -> None:
@@ -116,15 +125,12 @@ def test_every_page_of_the_guide_and_every_report_is_linked_from_a_page() -> Non
     assert {page for page in PAGES if (ROOT / page).resolve() not in linked} <= {"README.md"}
 
 
-def test_every_promise_has_tests() -> None:
-    rows = [
-        line
-        for line in prose("notebooks/guide/promises.md")
-        if line.startswith("| ") and not line.startswith("| promise")
-    ]
+def test_the_promises_are_those_of_the_marks() -> None:
+    rows, tests = promised(), held()
     assert len(rows) > 50
-    for row in rows:
-        assert TEST.findall(row), f"no test: {row}"
+    assert sorted(tests) == sorted(rows), "write the row of a new promise into promises.md"
+    written = with_tests(PROMISES.read_text(), tests)
+    assert PROMISES.read_text() == written, "Fix: python -m tests.support.promises"
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith("notebooks/guide/")])

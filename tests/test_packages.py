@@ -42,6 +42,18 @@ def test_the_lock_has_every_dependency_with_hashes() -> None:
     assert len(pins) == len(locked)
 
 
+def test_the_citation_is_of_this_version() -> None:
+    version = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (HERE / ".github/CITATION.cff").read_text()
+
+
+def test_actions_are_named_by_their_commits() -> None:
+    texts = [path.read_text() for path in (HERE / ".github/workflows").glob("*.yml")]
+    used = [each for text in texts for each in re.findall(r"uses: (.+)", text)]
+    assert len(used) > 5
+    assert not [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)]
+
+
 def test_a_folder_may_hold_files_of_the_names_of_our_packages(tmp_path: Path) -> None:
     for name in ("jobs", "pipeline", "stores"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('a file of the user')\n")

@@ -1,6 +1,7 @@
 """Reports of benchmarks: their text is made from recorded figures, without a trace of the
 machine's folders."""
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 from mercore.jobs import api
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import draw_rows
+from tests.benchmarks.billion import REPORT as BILLION
 from tests.benchmarks.cells import REPORT as CELLS
+from tests.benchmarks.cluster import REPORT as CLUSTERS
+from tests.benchmarks.encode import REPORT as ENCODING
 from tests.benchmarks.exact import REPORT as EXACT
+from tests.benchmarks.hashing import REPORT as HASHING
 from tests.benchmarks.measurements import peers
 from tests.benchmarks.measurements.halves import write_halves
 from tests.benchmarks.measurements.recall import Data, by_drawn_rows
@@ -24,8 +29,19 @@ from tests.benchmarks.reporting.machine import command_line, commit, processor, 
 from tests.benchmarks.reporting.plots import Bars, Lines, draw_bars, draw_lines
 from tests.benchmarks.reporting.run import produce
 from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, cell, timed_table
+from tests.benchmarks.scan import REPORT as SCANNING
 
 REPORTS = Path(__file__).parents[1] / "notebooks" / "reports"
+COMMITTED: dict[str, Report[Any]] = {
+    "billion": BILLION,
+    "cells": CELLS,
+    "clusters": CLUSTERS,
+    "encoding": ENCODING,
+    "exact": EXACT,
+    "hashing": HASHING,
+    "recall": RECALL,
+    "scanning": SCANNING,
+}
 CPU = """processor\t: 0
 cpu family\t: 6
 model\t\t: 106
@@ -89,6 +105,9 @@ def test_a_report_of_one_processor() -> None:
 
 An introduction.
 
+<details markdown="1">
+<summary>Processors, dates, versions and commands</summary>
+
 |  | this run |
 | --- | --- |
 | processor | Xeon |
@@ -97,6 +116,8 @@ An introduction.
 | memory | 8 GB |
 | versions | Python 3.11.7 |
 | command | `python -m tests.benchmarks scan base.bvecs` |
+
+</details>
 
 ## One query
 
@@ -264,12 +285,20 @@ def test_an_unknown_section_is_refused() -> None:
         produce(REPORT, None, ("four",), None)
 
 
-@pytest.mark.parametrize(
-    ("report", "name"), [(RECALL, "recall"), (EXACT, "exact"), (CELLS, "cells")]
-)
-def test_committed_reports_say_what_was_recorded(report: Report[Any], name: str) -> None:
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_reports_say_what_was_recorded(name: str) -> None:
     path = REPORTS / f"{name}.md"
-    assert path.read_text() == render(report, read_record(path.with_suffix(".json")), path)
+    text = render(COMMITTED[name], read_record(path.with_suffix(".json")), path)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_the_figure_that_a_report_begins_with_is_in_its_tables(name: str) -> None:
+    number = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
+    _, _, rest = (REPORTS / f"{name}.md").read_text().partition("</details>")
+    stated = re.findall(number, COMMITTED[name].figure)
+    assert stated
+    assert set(stated) <= set(re.findall(number, rest))
 
 
 def test_halves_share_no_label_and_leave_nothing_out(tmp_path: Path) -> None:

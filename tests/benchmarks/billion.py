@@ -79,6 +79,8 @@ def _exact(setup: Setup) -> list[Table]:
 
 REPORT = Report[Setup](
     title="A billion",
+    figure="On two cores, 128 queries scan 1,000,000,000 codes of 8 bytes in 11.4 s from disk, and in "
+    "6.57 s in memory, by 236 MB.",
     text="""
 Whole commands, in a process of their own, with the time of starting Python (about a second). *From
 disk* means that the files were removed from the page cache before.

@@ -50,6 +50,8 @@ def _time(setup: Setup) -> list[Table]:
 
 REPORT = Report[Setup](
     title="Cells",
+    figure="Of ten neighbours of SIFT under chi2, 0.952 are found where 0.950 are asked for, by scanning "
+    "3.35 % of the codes.",
     text="""
 An index of cells on queries that it has not seen, at most 1 000 of each set. The true neighbours are
 those of every row by the kernel.

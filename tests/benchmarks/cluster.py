@@ -91,6 +91,8 @@ def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
 
 REPORT = Report[Setup](
     title="Clusters, plans, memory and survival",
+    figure="2 processes search codes of aska 1.77 times as fast as 2 threads, and encode 0.989 times as "
+    "fast.",
     text="Times are wall times; the base is a file that is ingested first.",
     sections=[
         Section(

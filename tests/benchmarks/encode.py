@@ -116,6 +116,8 @@ def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
 
 REPORT = Report[Setup](
     title="Speed of encoding",
+    figure="A code of aska under chi2, of 128 dimensions and 8,192 atoms, takes 109 µs of one core; the "
+    "paper states 1,500.",
     text="""
 Times are medians of repeats that alternate between the contestants of a table in one run. µs per
 row is the wall time divided by the number of rows.

@@ -210,6 +210,8 @@ def _is(row: Row, name: tuple[str, str], k: int) -> bool:
 
 REPORT = Report[Setup](
     title="Exact search",
+    figure="Of 314,615 SIFT rows under chi2, an exact search of ten neighbours scores 0.107 % in the "
+    "median, and is 7.29 times as fast as scoring every row.",
     text="""
 `search --exact` returns the rows of highest true score and proves it: an upper bound of K(x, y) is
 computed for every row from a few bytes, and the true kernel for each row whose bound reaches the
@@ -245,7 +247,9 @@ byte of vectors and bounds. *Embedding the queries* makes the coordinates that b
 from, once per batch. *verify / exact* is the time that `verify` of the exact answer takes, with its
 scores and with its ids alone, divided by the time of the search. Every batch costs the embedding,
 the reading of the seeds' parts of the bounds, and one pass over each store: that weighs most on
-small stores. `verify` saves the seeds and the rows that are scored before thresholds are known;
+small stores. Under rbf the bounds of GIST are used here, for 100 queries at once, where they are 2.5
+and 2.1 times as fast; the table above says 100 % because 1,000 queries in one batch score every row
+in less time than by bounds. `verify` saves the seeds and the rows that are scored before thresholds are known;
 proof and search share the pass over the bounds. A model of these costs decides before a search
 whether bounds pay.
 """,

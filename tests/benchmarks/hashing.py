@@ -274,6 +274,8 @@ def _lines(unit: str, key: str, *, first: str) -> Callable[[Mapping[str, Sequenc
 
 REPORT = Report[Setup](
     title="Hashing",
+    figure="A low rank and the transform raise R@100 of klsh on 314,615 SIFT rows under chi2 from 0.897 to "
+    "0.934.",
     text="""
 Binary codes by hyperplanes, Fourier features and sorted orders of them, as the papers measure them.
 The true neighbours come from an exhaustive search by the true kernel. R@r is the share of queries

@@ -351,6 +351,8 @@ def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
 
 REPORT = Report[Setup](
     title="Recall",
+    figure="Codes of 28 bytes under chi2 find R@1 / R@10 / R@100 of 0.714 / 0.998 / 1.000 by map-pq, and "
+    "of 0.527 / 0.923 / 0.999 by aska, on SIFT rows that no default was chosen on.",
     text="""
 Recall is the share of true neighbours that a search of codes finds. The true neighbours come from
 an exhaustive search by the true kernel. Recall depends on the data, the codes and the seed, and not

@@ -139,6 +139,9 @@ def _points(rows: Sequence[Row], shown: Sequence[str]) -> dict[str, list[tuple[f
 
 REPORT = Report[Setup](
     title="Speed of scanning",
+    figure="A scan of codes of 8 bytes by 64 queries on one thread takes 0.158 and 0.082 ns per row and "
+    "query on two processors: 47.9 and 80.4 times as fast as IndexPQ of faiss, 4.23 and 5.56 times as "
+    "fast as IndexPQFastScan.",
     text="""
 A scan passes all codes in memory, and keeps the k best rows per query. Selection and exact
 rescoring are included. Times are medians of repeats that alternate between the contestants of a

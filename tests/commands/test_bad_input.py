@@ -468,6 +468,8 @@ def assert_one_paragraph(outcome: Outcome, code: int, says: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.promise("Exit code 2: wrong input")
+@pytest.mark.promise("Bad input is refused before any work, in one paragraph, and leaves nothing")
 def test_bad_input(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mercore.jobs.cluster.client.CONNECT_SECONDS", 0.2)
     monkeypatch.chdir(folder)
@@ -485,6 +487,7 @@ def listing(folder: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("name", ["truncated npy"])
+@pytest.mark.promise("Bad input is refused before any work, in one paragraph, and leaves nothing")
 def test_bad_input_by_the_real_command(name: str, folder: Path) -> None:
     code, says, make = CASES[name]
     words = make(folder)
@@ -540,6 +543,7 @@ def test_encode_onto_a_disk_that_is_full_from_the_start(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [40, 41, 42, 43, 77, 200, 500])
+@pytest.mark.promise("A full disk ends a command, and what is done stays")
 def test_encode_onto_a_disk_that_fills_up_resumes(
     writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,6 +557,7 @@ def test_encode_onto_a_disk_that_fills_up_resumes(
     assert files_of(folder / "codes") == files_of(folder / "good/codes")
 
 
+@pytest.mark.promise("A full disk ends a command, and what is done stays")
 def test_hits_onto_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("hits.npz", "hits.parquet", "hits.ibin", "hits.ivecs"):
         with monkeypatch.context() as patch:

@@ -87,6 +87,9 @@ def test_more_probes_find_more_and_a_reranked_hit_has_its_true_score(
     assert (found[-1], scanned[-1]) == (1, ROWS)
 
 
+@pytest.mark.promise(
+    "The recall that an index expects is that of the true neighbours of its sample"
+)
 def test_a_recall_chooses_cells_and_codes_to_rerank(cells: Path, data: Path) -> None:
     words = (cells, data / "queries.npy", "-k", K)
     usual, more = (
@@ -185,6 +188,7 @@ def test_without_its_vectors_an_index_needs_a_number_of_cells(
     assert files_of(tmp_path / "named/rows") == files_of(cells / "rows")
 
 
+@pytest.mark.promise("A killed index resumes to the bytes of an undisturbed run")
 def test_indexing_again_mends_what_is_missing_or_damaged_and_only_that(
     coded: Path, cells: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +285,7 @@ def _before_parts(store: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A killed index resumes to the bytes of an undisturbed run")
 def test_kills_and_resumptions_leave_the_undisturbed_index(coded: Path, tmp_path: Path) -> None:
     options = ("--cells", CELLS, "--part-rows", 20)
     store, rng = tmp_path / "cells", np.random.default_rng(4)

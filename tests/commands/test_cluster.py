@@ -126,6 +126,7 @@ def answers(folder: Path, out: Path, name: str, *options: object) -> dict[str, b
 
 
 @pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.promise("Processes and clusters answer as threads do, certificates included")
 def test_three_workers_answer_as_threads_do(
     name: str, folder: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_workers_search_selected_rows(codes: str | None, folder: Path, cluster: 
             check_selected(DaskWorkers(client), folder, codes, selection)
 
 
+@pytest.mark.promise("Processes and clusters answer as threads do, certificates included")
 def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
     claims = np.load(folder / "queries.npy")[:, :7].astype(
         np.int32
@@ -163,6 +165,7 @@ def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -
     assert 0 < here["proved"] < QUERIES
 
 
+@pytest.mark.promise("Processes and clusters answer as threads do, certificates included")
 def test_processes_of_this_machine_do_as_threads_do(folder: Path, tmp_path: Path) -> None:
     expected = answers(folder, tmp_path / "threads", "kpca-bound")
     assert answers(folder, tmp_path / "processes", "kpca-bound", "--processes", 2) == expected
@@ -225,6 +228,7 @@ def test_a_wrong_byte_is_told_as_threads_tell_it(
             assert f": {store}: part {part}: " in outcome.err
 
 
+@pytest.mark.promise("With `--check-all`, bytes that no query needs are checked too")
 def test_a_wrong_byte_that_no_query_needs_is_found_too(
     folder: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -261,6 +265,7 @@ def batches_in(folder: Path) -> int:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.promise("A killed worker costs its parts alone")
 def test_killed_workers_cost_their_parts_only(
     shared: bool, folder: Path, mortal: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +332,9 @@ def none(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["search", "encode", "index"])
+@pytest.mark.promise(
+    "Workers with other sources of mercore are refused by name, whenever they join"
+)
 def test_workers_of_another_mercore_are_refused_by_name(
     verb: str, folder: Path, mortal: Cluster, other: Path, none: Path, tmp_path: Path
 ) -> None:
@@ -357,6 +365,9 @@ def test_workers_of_another_mercore_are_refused_by_name(
     ), outcome.err
 
 
+@pytest.mark.promise(
+    "Workers with other sources of mercore are refused by name, whenever they join"
+)
 def test_a_worker_of_another_mercore_that_joins_a_search_ends_it(
     folder: Path, mortal: Cluster, other: Path, tmp_path: Path
 ) -> None:
@@ -377,6 +388,7 @@ def test_a_worker_of_another_mercore_that_joins_a_search_ends_it(
 
 
 @pytest.mark.parametrize("verb", ["search", "encode", "index"])
+@pytest.mark.promise("An error on a worker names it, and leaves no plugin on the scheduler")
 def test_a_worker_that_finds_no_file_is_named_and_no_plugin_stays(
     verb: str, folder: Path, cluster: Cluster
 ) -> None:
@@ -428,6 +440,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> str:
     )
 
 
+@pytest.mark.promise("A lost cluster ends the command with one paragraph, and the work resumes")
 def test_a_search_that_loses_its_last_worker_ends_and_resumes(
     folder: Path, impatient: str, mortal: Cluster, tmp_path: Path
 ) -> None:
@@ -475,6 +488,7 @@ def end(processes: list[subprocess.Popen[str]]) -> None:
         process.kill()
 
 
+@pytest.mark.promise("Clusters behind TLS work with certificates, and only with them")
 def test_a_cluster_behind_tls(folder: Path, tmp_path: Path) -> None:
     made = Security.temporary()
     files = {
@@ -534,6 +548,7 @@ def test_the_dashboard_is_named_where_there_is_one(
 
 
 @pytest.mark.parametrize("verb", ["search", "encode"])
+@pytest.mark.promise("Processes listen on loopback alone, and end with the command")
 def test_processes_listen_on_loopback_alone_and_end_with_the_command(
     verb: str, folder: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ SPECS = ("--encoder", "aska:atoms=64", "--encoder", "kpca-pq:landmarks=64,compon
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`compare` gives the recall of encode, search and evaluate done by hand")
 def test_compare_resumes_and_agrees_with_the_single_verbs(
     data: Path, vectors: Path, tmp_path: Path
 ) -> None:

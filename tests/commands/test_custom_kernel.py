@@ -94,6 +94,9 @@ def test_kpca_of_it_is_that_of_the_built_in_kernel(folder: Path) -> None:
     np.testing.assert_allclose(own_scores, scores, rtol=0, atol=1e-4)
 
 
+@pytest.mark.promise(
+    "No store holds the code of a custom kernel; a kernel with another text is refused"
+)
 def test_encoding_again_resumes_and_no_code_is_on_disk(folder: Path) -> None:
     encode(folder, "aska", *ENCODERS["aska"], "--part-rows", 200)
     header = (folder / "aska/zarr.json").read_text()
@@ -223,6 +226,9 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     )  # fmt: skip
 
 
+@pytest.mark.promise(
+    "A custom kernel that is not semi-definite is searched by every row, and has no codes, bounds or distances"
+)
 def test_a_kernel_that_is_not_semidefinite_scores_every_row(folder: Path) -> None:
     text = returning("-1e200 * abs(x[0] * y[1] - x[1] * y[0])", semidefinite=False)
     far = write(folder, text.replace("= 300", "= 1e205"), "far.py")  # K(x, x) = 0, in no float32
@@ -245,6 +251,7 @@ def test_a_kernel_that_is_not_semidefinite_scores_every_row(folder: Path) -> Non
     assert not (folder / "new").exists()
 
 
+@pytest.mark.promise("A custom kernel is checked before it encodes anything")
 def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> None:
     distant = write(folder, returning("1.0 - 1e-2 * np.abs(x - y).sum()"), "distant.py")
     for words in (

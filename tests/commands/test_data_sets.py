@@ -2,9 +2,6 @@
 are."""
 
 import gzip
-import re
-import runpy
-import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +13,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from mercore.jobs import api
-from tests.support.running import succeed
+from tests.support.documents import run_blocks
 
 PAGE = Path(__file__).parents[2] / "notebooks/guide/data-sets.md"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.M | re.S)
 ROWS = 120
 
 
@@ -84,14 +80,7 @@ def test_every_set_is_read_as_the_page_says(
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "cv2", opencv())
-    for language, text in BLOCK.findall(PAGE.read_text()):
-        if language == "python":
-            (tmp_path / "block.py").write_text(text)
-            runpy.run_path("block.py")
-        for line in text.splitlines() if language == "sh" else []:
-            program, *words = shlex.split(line)
-            assert program == "mercore"
-            succeed(*(word.replace("0:10000000", "0:10") for word in words))
+    run_blocks(PAGE, lambda line: line.replace("0:10000000", "0:10"))
     stored = {path.name: api.info(path) for path in tmp_path.glob("*.zarr")}
     assert {path: (info["rows"], info["dims"]) for path, info in stored.items()} == {
         "sift1m.zarr": (ROWS, 128),

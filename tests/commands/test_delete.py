@@ -65,6 +65,9 @@ def searches(folder: Path) -> Iterator[Ids]:
         yield np.array([hits.of(query)[0][:K] for query in range(NQ)])
 
 
+@pytest.mark.promise(
+    "No search finds a deleted row; a kill of a deletion leaves the rows of before or after, and lost bits are found"
+)
 def test_no_search_finds_a_deleted_row(folder: Path) -> None:
     before, gone = true_ids(KEPT), np.empty(0, np.int64)
     for found in searches(folder):
@@ -145,6 +148,9 @@ def test_a_compacted_store_has_the_other_rows_with_their_ids(folder: Path) -> No
         mercore.compact(folder / "w", folder / "x")
 
 
+@pytest.mark.promise(
+    "No search finds a deleted row; a kill of a deletion leaves the rows of before or after, and lost bits are found"
+)
 def test_a_kill_leaves_the_rows_of_before_or_after(folder: Path) -> None:
     before = files_of(folder / "v")
     with (
@@ -165,6 +171,9 @@ def test_a_kill_leaves_the_rows_of_before_or_after(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["removed", "another", "cut", "header"])
+@pytest.mark.promise(
+    "No search finds a deleted row; a kill of a deletion leaves the rows of before or after, and lost bits are found"
+)
 def test_a_damaged_deletion_is_no_undoing(damage: str, folder: Path) -> None:
     mercore.delete(folder / "v", slice(100, 300))
     (file,) = (folder / "v" / "deleted").iterdir()

@@ -143,6 +143,7 @@ def test_codes_find_neighbours(
 
 
 @every_encoder
+@pytest.mark.promise("Reranking gives the order of the true kernel")
 def test_reranking_gives_the_true_kernels_best(
     name: str, stores: dict[str, Path], exact: dict[str, Hits], data: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_reranking_gives_the_true_kernels_best(
 
 
 @every_encoder
+@pytest.mark.promise("`encode` mends damage, and redoes nothing else")
 def test_encoding_again_mends_what_is_missing_and_only_that(
     name: str, vectors: Path, stores: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_the_real_command_searches_and_checks(stores: dict[str, Path], data: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A killed encode resumes to the bytes of an undisturbed run")
 def test_kills_and_resumptions_leave_the_undisturbed_store(vectors: Path, tmp_path: Path) -> None:
     store, options = tmp_path / "codes", (*words_of("kpca-pq"), "--part-rows", 10)
     rng = np.random.default_rng(4)

@@ -128,6 +128,12 @@ def certify(folder: Path, hits: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.promise(
+    "Codes of `kpca-pq`, `map-pq`, `pca-pq` and `pq` prove answers: no pair that reaches a threshold is left out"
+)
+@pytest.mark.promise(
+    "Exact search returns the true neighbours, under every kernel and on adversarial rows"
+)
 def test_ids_are_the_true_ones_by_every_bound_and_by_none(
     kernel: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +169,7 @@ def test_bounds_leave_few_rows(bound: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["cosine", "chi2", "intersection"])
+@pytest.mark.promise("A transform keeps the order of true neighbours")
 def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> None:
     true = nearest(kernel, *loaded(folder), K)
     transformed = ("--kernel", kernel, "--transform", 3)
@@ -176,6 +183,9 @@ def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("made", MAKERS)
+@pytest.mark.promise(
+    "Exact search returns the true neighbours, under every kernel and on adversarial rows"
+)
 def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -> None:
     """The search is by command; the stores are made by function calls, which take less time."""
     data = adversary(made, 80, 4)
@@ -196,6 +206,7 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
 
 
+@pytest.mark.promise("Ids are the row numbers of the source, also where zero rows were dropped")
 def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -249,6 +260,7 @@ def test_k_up_to_all_rows(folder: Path) -> None:
 # --- the files
 
 
+@pytest.mark.promise("Answers do not depend on threads, batch, parts or bound")
 def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -282,6 +294,7 @@ def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".ivecs", ".ibin"])
+@pytest.mark.promise("A certificate is written beside hits of every format")
 def test_every_format_of_hits_has_its_certificate_beside(
     suffix: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -328,6 +341,7 @@ def test_ids_beyond_int32_are_refused_before_work(
 
 
 @pytest.mark.parametrize("kernel", ["cosine", "hellinger", "chi2", "intersection", "rbf", *RAW])
+@pytest.mark.promise("An independent script accepts right certificates")
 def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
     kernel: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -348,6 +362,7 @@ def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
 # --- what it says
 
 
+@pytest.mark.promise("A relaxed search is called approximate everywhere")
 def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "hits.npz"
     words = (f"search {folder}/kpca-bound {folder}/queries.npy -k {K} --relaxed 0.9",)
@@ -374,6 +389,7 @@ def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path
     )
 
 
+@pytest.mark.promise("Where bounds fail, every row is scored, and the command says so")
 def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     data = adversary("near-uniform", 1500, 5)
     np.save(tmp_path / "base.npy", data.rows)

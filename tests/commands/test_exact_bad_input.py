@@ -325,6 +325,7 @@ def assert_refused(words: Words, code: int, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.promise("Bad input is refused before any work, in one paragraph, and leaves nothing")
 def test_bad_input(name: str, folder: Path) -> None:
     code, message, make = CASES[name]
     before = files_of(folder)

@@ -60,6 +60,9 @@ def verify(folder: Path) -> Outcome:
     return invoke(*words, "--check-all", "--bounds", folder / "bounds")
 
 
+@pytest.mark.promise(
+    "A wrong byte that an exact answer does not rest on changes no answer, and `check` finds it"
+)
 def test_a_wrong_byte_that_is_not_read_changes_no_answer_and_check_finds_it(folder: Path) -> None:
     words = f"search {folder}/bounds {folder}/queries.npy -k 3 --exact"
     right, rng = succeed(words), np.random.default_rng(7)
@@ -100,6 +103,7 @@ def test_one_query_needs_few_parts_of_the_vectors(
         *(("vectors", column, key, VECTOR_PARTS) for column, key in VECTOR_FILES.items()),
     ],
 )
+@pytest.mark.promise("A byte that is wrong or missing means no answer")
 def test_a_flipped_bit_in_any_chunk(
     store: str, column: str, key: str, parts: int, folder: Path
 ) -> None:
@@ -140,6 +144,7 @@ def test_damage_to_the_model_of_bounds(kind: str, folder: Path) -> None:
         assert f"{folder / 'bounds'}: model array {name} is missing or damaged: " in outcome.err
 
 
+@pytest.mark.promise("With `--check-all`, bytes that no query needs are checked too")
 def test_bounds_that_no_query_needs_are_checked_too(tmp_path: Path) -> None:
     data = adversary("near-uniform", 2000, 2)
     np.save(tmp_path / "base.npy", data.rows)

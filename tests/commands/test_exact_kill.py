@@ -69,6 +69,7 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kills", slow_then_soak([3, 10]))
+@pytest.mark.promise("A killed exact search resumes to the same hits and certificate")
 def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(
     kills: int, folder: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_an_interrupted_search_keeps_every_batch(
     assert same(folder, out)
 
 
+@pytest.mark.promise("A killed exact search resumes to the same hits and certificate")
 def test_damaged_missing_and_misplaced_batches_are_done_again(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

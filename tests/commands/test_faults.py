@@ -114,6 +114,7 @@ def vector_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.promise("A byte that is wrong or missing means no answer")
 def test_a_hundred_faults_in_the_parts_of_codes(kind: str, code_store: Path, data: Path) -> None:
     before = search(code_store, data / "queries.npy")
     shown = [
@@ -136,6 +137,7 @@ def test_twenty_five_faults_in_the_parts_of_compressed_codes(
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.promise("A byte that is wrong or missing means no answer")
 def test_twenty_five_faults_in_the_parts_of_vectors(
     kind: str, vector_store: Path, data: Path
 ) -> None:
@@ -173,6 +175,7 @@ def one_fault(
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.promise("A byte that is wrong or missing means no answer")
 def test_faults_in_models(kind: str, code_store: Path, vector_store: Path, data: Path) -> None:
     rng = np.random.default_rng(20 + list(DAMAGES).index(kind))
     for store, name, key, kernel in (
@@ -236,6 +239,8 @@ def test_a_chunk_in_another_parts_place_is_a_fault(code_store: Path, data: Path)
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.promise("Exit code 1: the answer is no")
+@pytest.mark.promise("`check` names every fault")
 def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_path: Path) -> None:
     tells = (
         run if kind == "a bit flipped" else invoke
@@ -254,6 +259,7 @@ def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.promise("`encode` mends damage, and redoes nothing else")
 def test_encode_again_mends_any_damage_and_redoes_nothing_else(
     seed: int, codes: Path, tmp_path: Path
 ) -> None:

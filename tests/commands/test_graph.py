@@ -70,6 +70,9 @@ def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @loop_over(("threads", "batch"), [(1, 1024), (2, 50), (2, None)])
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.promise(
+    "The graph of all rows holds the true nearest others of each, equal rows among them"
+)
 def test_the_neighbours_are_the_true_ones(
     name: str, threads: int, batch: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +108,9 @@ def test_files_are_by_id(folder: Path, tmp_path: Path) -> None:
 
 @loop_over("options", ["", "--distances", "--among 100:320"])
 @pytest.mark.parametrize("kernel", ["chi2", "euclidean"])
+@pytest.mark.promise(
+    "The graph of all rows holds the true nearest others of each, equal rows among them"
+)
 def test_certificates_prove_the_graph_and_refute_another(
     kernel: str, options: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -151,6 +157,9 @@ def test_a_killed_graph_ends_in_the_same_bytes(folder: Path, tmp_path: Path) -> 
 
 
 @loop_over("options", ["", "--hits-format faiss", "--distances", "--among 100:320"])
+@pytest.mark.promise(
+    "The graph of all rows holds the true nearest others of each, equal rows among them"
+)
 def test_a_graph_that_is_written_batch_by_batch_has_the_bytes_of_one_in_memory(
     options: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

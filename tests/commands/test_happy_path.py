@@ -193,6 +193,9 @@ def test_a_zarr_array_needs_no_ingest(
     assert_same(hits_of(tmp_path / "codes", queries, "-k", 10, "--rerank", 3000), exact)
 
 
+@pytest.mark.promise(
+    "Queries, or rows of a foreign array, that change while they are read are refused"
+)
 def test_a_zarr_array_that_changes_after_its_rows_were_checked_is_not_encoded(
     small: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +244,7 @@ def plain(
 
 @loop_over("threads", [1, 2, 3])
 @loop_over("batch", [1, 7, 1024])
+@pytest.mark.promise("Answers do not depend on threads, batch, parts or bound")
 def test_threads_and_batches_change_nothing(
     threads: int, batch: int, plain: list[tuple[tuple[object, ...], Hits]]
 ) -> None:
@@ -249,6 +253,7 @@ def test_threads_and_batches_change_nothing(
 
 
 @loop_over("part_rows", [1, 256, 2999, 5000])
+@pytest.mark.promise("Answers do not depend on threads, batch, parts or bound")
 def test_the_size_of_parts_changes_nothing(
     part_rows: int, *, kernel: str, encoded: Path, vectors: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -273,6 +278,7 @@ def few(vectors: Path, folder: Path) -> Path:
 @pytest.mark.parametrize(
     "compressor", ["zstd", "zstd:-3", "blosc:9", "gzip:1", "lz4", "bz2", "lzma:2"]
 )
+@pytest.mark.promise("Compressors change bytes on disk, not answers")
 def test_compressors_change_nothing_but_bytes(
     compressor: str, data: Path, vectors: Path, codes: Path, tmp_path: Path
 ) -> None:
@@ -292,6 +298,7 @@ def test_compressors_change_nothing_but_bytes(
 
 
 @pytest.mark.parametrize("weights", ["int8", "float16", "float32"])
+@pytest.mark.promise("Reranking gives the order of the true kernel")
 def test_reranking_every_row_is_the_exhaustive_search(
     weights: str, kernel: str, vectors: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -313,6 +320,7 @@ def test_workers_write_the_same_bytes(vectors: Path, codes: Path, tmp_path: Path
 # --- ids
 
 
+@pytest.mark.promise("Ids are the row numbers of the source, also where zero rows were dropped")
 def test_dropped_rows_keep_the_ids_of_the_others(data: Path, tmp_path: Path) -> None:
     rows = np.load(data / "base.npy")
     rows[[0, 1, 7, 500, 501, 502, 2999]] = 0
@@ -337,6 +345,9 @@ def test_dropped_rows_keep_the_ids_of_the_others(data: Path, tmp_path: Path) -> 
     assert np.array_equal(rows[itself.ids[:, 0]], rows[kept])
 
 
+@pytest.mark.promise(
+    "Hits are the same in every format; an id beyond int32 is refused where it does not fit"
+)
 def test_hits_are_the_same_in_every_format(codes: Path, data: Path, tmp_path: Path) -> None:
     words = ("search", codes, data / "queries.npy", "-k", 9)
     printed = hits_of(*words[1:])
@@ -359,6 +370,7 @@ def test_hits_are_the_same_in_every_format(codes: Path, data: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.promise("Exit code 0: good")
 def test_the_real_command_from_end_to_end(data: Path, tmp_path: Path) -> None:
     folder = {"cwd": tmp_path}
     (tmp_path / "rows.npy").symlink_to(data / "base.npy")
@@ -418,6 +430,7 @@ def test_encoding_again_does_nothing_and_says_so(vectors: Path, codes: Path) -> 
     assert files_of(codes) == before
 
 
+@pytest.mark.promise("Any Zarr library reads the stores")
 def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> None:
     base = np.load(data / "base.npy")
     assert np.array_equal(zarr.open_array(vectors / "vectors", mode="r")[:], base)
@@ -435,6 +448,7 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
     assert (receipt["part"], receipt["start"], receipt["stop"]) == (17, 850, 900)
 
 
+@pytest.mark.promise("Threads open no port")
 def test_threads_here_open_no_port() -> None:
     before, during = listening(), []
 

@@ -58,6 +58,9 @@ def test_a_store_says_what_it_is_and_is_whole(orders: Path, vectors: Path) -> No
     assert json.loads(succeed(f"check {orders} --json"))["faults"] == []
 
 
+@pytest.mark.promise(
+    "A search of sorted orders scores the rows next to each query, by the true kernel"
+)
 def test_more_neighbours_find_more_and_a_hit_has_its_true_score(
     orders: Path, data: Path, exact: Hits
 ) -> None:
@@ -93,6 +96,9 @@ def _pairs(hits: Hits) -> tuple[list[int], list[int]]:
     return queries.tolist(), hits.ids.ravel().tolist()
 
 
+@pytest.mark.promise(
+    "A search of sorted orders scores the rows next to each query, by the true kernel"
+)
 def test_answers_do_not_depend_on_threads_batch_or_parts(
     orders: Path, codes: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +128,7 @@ def test_fewer_candidates_than_neighbours_leave_the_rest_empty(
     assert np.array_equal(open_hits(str(tmp_path / "hits.npz")).ids, report["ids"])
 
 
+@pytest.mark.promise("A killed index resumes to the bytes of an undisturbed run")
 def test_sorting_again_mends_what_is_missing_or_damaged_and_only_that(
     codes: Path, orders: Path, tmp_path: Path
 ) -> None:
@@ -227,6 +234,7 @@ def test_plans_of_an_index_and_of_its_search(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A killed index resumes to the bytes of an undisturbed run")
 def test_kills_and_resumptions_leave_the_undisturbed_store(codes: Path, tmp_path: Path) -> None:
     options = ("--orders", 5, "--part-rows", 100)
     store, rng, done = tmp_path / "orders", np.random.default_rng(4), 0

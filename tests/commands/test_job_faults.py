@@ -64,6 +64,9 @@ def resumed(queue: Queue, job: str) -> dict[str, Any]:
     return queue.wait(job)
 
 
+@pytest.mark.promise(
+    "A full disk, or a source that vanishes or changes, fails a job; `resume` goes on"
+)
 def test_a_disk_that_fills_up(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path
 ) -> None:
@@ -107,6 +110,9 @@ def test_a_disk_that_becomes_read_only(
     assert files_of(codes) == undisturbed
 
 
+@pytest.mark.promise(
+    "A full disk, or a source that vanishes or changes, fails a job; `resume` goes on"
+)
 def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
     source = Path(shutil.copytree(vectors, queue.folder / "vectors"))
     job = begun(queue, source, queue.folder / "codes")
@@ -126,6 +132,9 @@ def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], qu
     }  # which notes the path of the source
 
 
+@pytest.mark.promise(
+    "A full disk, or a source that vanishes or changes, fails a job; `resume` goes on"
+)
 def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:
     source = Path(shutil.copytree(vectors, queue.folder / "vectors"))
     np.save(queue.folder / "other.npy", histograms(3000, 24, seed=9))

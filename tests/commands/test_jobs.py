@@ -49,6 +49,7 @@ def submit_what_fails(vectors: Path, queue: Queue) -> str:
     return job
 
 
+@pytest.mark.promise("A job waits for the jobs that write what it reads")
 def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, queue: Queue) -> None:
     np.save(queue.folder / "base.npy", histograms(500, 24, seed=1))
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
@@ -81,6 +82,7 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     assert again.err.startswith(f"{ingest} done already: nothing was queued again: mercore ingest ")
 
 
+@pytest.mark.promise("The same spec is the same job, and submitting it again resumes it")
 def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
@@ -112,6 +114,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert "is another store: it differs in part_rows (3, not 20)" in other.err
 
 
+@pytest.mark.promise("Jobs survive the terminal and the runner")
 def test_a_job_outlives_its_terminal_and_its_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
@@ -133,6 +136,9 @@ def test_a_job_outlives_its_terminal_and_its_runner(
     assert files_of(store) == undisturbed
 
 
+@pytest.mark.promise(
+    "A killed job's process is started again; after three crashes the job fails and says why"
+)
 def test_a_killed_process_is_started_again_by_the_living_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
@@ -149,6 +155,7 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
     assert files_of(queue.folder / "codes") == undisturbed
 
 
+@pytest.mark.promise("After a reboot the next command goes on with the queue")
 def test_after_a_reboot_one_command_goes_on_with_the_queue(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
@@ -175,6 +182,7 @@ def test_after_a_reboot_one_command_goes_on_with_the_queue(
     assert files_of(queue.folder / "codes0") == undisturbed
 
 
+@pytest.mark.promise("A cancelled job keeps its parts, and `resume` does the others")
 def test_cancel_and_resume(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
     first = queue.submit(f"encode {vectors} codes", *OPTIONS, "--workers", 1)
     second = queue.submit(f"encode {vectors} codes2", *OPTIONS, "--random-state", 2)
@@ -234,6 +242,7 @@ def test_the_memory_of_processes_counts(vectors: Path, queue: Queue) -> None:
     assert peaks[1] > peaks[0] + (150 << 20)  # two interpreters more
 
 
+@pytest.mark.promise("`resume` kills a stalled process first")
 def test_a_stopped_process_is_stalled_and_resume_kills_it(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
@@ -255,6 +264,9 @@ def test_a_stopped_process_is_stalled_and_resume_kills_it(
     assert files_of(queue.folder / "codes") == undisturbed
 
 
+@pytest.mark.promise(
+    "A killed job's process is started again; after three crashes the job fails and says why"
+)
 def test_a_job_whose_process_keeps_dying_fails_and_says_why(data: Path, queue: Queue) -> None:
     rows = np.lib.format.open_memmap(
         str(queue.folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128)
@@ -271,6 +283,7 @@ def test_a_job_whose_process_keeps_dying_fails_and_says_why(data: Path, queue: Q
     assert not (queue.folder / "vectors").exists()
 
 
+@pytest.mark.promise("`wait` exits with the job's own exit code, or with 3")
 def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue: Queue) -> None:
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
     np.savez(queue.folder / "wrong.npz", ids=np.zeros((12, 1), np.int64), scores=np.zeros((12, 1)))
@@ -289,6 +302,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     assert queue.run(f"wait {gave_up} --timeout 0.01").code == 3
 
 
+@pytest.mark.promise("`submit` refuses what could not run")
 def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
     missing = queue.run("submit encode nowhere codes", *ENCODE)
     assert (missing.code, missing.out) == (2, "")

@@ -41,6 +41,7 @@ def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.mark.parametrize("kills", slow_then_soak([5, 20]))
 @pytest.mark.timeout(300)
+@pytest.mark.promise("A killed encode resumes to the bytes of an undisturbed run")
 def test_kills_and_resumptions_leave_the_undisturbed_store(
     kills: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A killed ingest leaves no store")
 def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
     data: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_two_commands_that_encode_one_store_at_once_both_succeed(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("Exit code 130: Ctrl-C, and what is done stays done")
 def test_ctrl_c_says_so_and_keeps_what_is_done(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -149,6 +152,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.promise("A killed worker costs its parts alone")
 def test_a_killed_dask_worker_does_not_stop_the_command(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -167,6 +171,7 @@ def test_a_killed_dask_worker_does_not_stop_the_command(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A lost cluster ends the command with one paragraph, and the work resumes")
 def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_store(
     vectors: Path, undisturbed: dict[str, bytes], cluster: Cluster, tmp_path: Path
 ) -> None:

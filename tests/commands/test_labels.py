@@ -87,6 +87,9 @@ def true_ids(kernel: str, which: str, **gamma: float) -> Ids:
 @loop_over("which", BOTH)
 @loop_over(("threads", "batch"), [(1, 1024), (2, 3)])
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.promise(
+    "A search, graph or pairs by labels finds the nearest rows that the label of each query lets take part, and its certificate names the labels"
+)
 def test_every_kind_of_search_finds_the_nearest_that_its_label_lets(
     name: str, threads: int, batch: int, which: str, folder: Path
 ) -> None:
@@ -207,6 +210,9 @@ def searched(
 
 @loop_over("which", BOTH)
 @pytest.mark.parametrize("kernel", ["chi2", "euclidean"])
+@pytest.mark.promise(
+    "A search, graph or pairs by labels finds the nearest rows that the label of each query lets take part, and its certificate names the labels"
+)
 def test_certificates_name_the_labels_and_refute_faults(
     kernel: str, which: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -240,6 +246,9 @@ def test_certificates_name_the_labels_and_refute_faults(
 
 @loop_over("which", BOTH)
 @loop_over("verb", ["graph", "pairs", "search", "cross"])
+@pytest.mark.promise(
+    "A search, graph or pairs by labels finds the nearest rows that the label of each query lets take part, and its certificate names the labels"
+)
 def test_certificates_of_graphs_pairs_and_ranges(
     verb: str, which: str, folder: Path, tmp_path: Path
 ) -> None:

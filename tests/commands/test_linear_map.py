@@ -14,6 +14,7 @@ ENCODER = ("--encoder", "kpca-bound", "--landmarks", 64, "--components", 16, "--
 PROCESSES = ("--processes", 2)
 
 
+@pytest.mark.promise("A mapped row has the same bits in any block, part, thread or process")
 def test_processes_do_as_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     monkeypatch.chdir(tmp_path)  # workers in other folders find relative paths

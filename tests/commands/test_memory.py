@@ -45,6 +45,7 @@ def measure(folder: Path, rows: int) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_peaks_stay_within_the_budget_and_do_not_grow_with_the_store(tmp_path: Path) -> None:
     for rows in (SMALL, LARGE):  # the small one also compiles the loops, if no run before this did
         (tmp_path / str(rows)).mkdir()
@@ -82,6 +83,7 @@ def jittered(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("budgets", slow_then_soak([[BUDGETS[0]], [*BUDGETS]]))
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_budgets_hold_on_a_store_that_is_larger_than_the_least(
     budgets: list[int], tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def planned(*words: object) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(200_000, 64, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 64, seed=8))
@@ -156,6 +159,7 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_a_graph_whose_answers_take_more_than_the_memory_stays_within_what_it_plans(
     tmp_path: Path,
 ) -> None:
@@ -168,6 +172,7 @@ def test_a_graph_whose_answers_take_more_than_the_memory_stays_within_what_it_pl
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_sorted_orders_stay_within_what_they_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(400_000, 32, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 32, seed=8))
@@ -210,6 +215,7 @@ def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
     assert peak(*words, "--memory", allowed) < allowed
 
 
+@pytest.mark.promise("What does not fit is refused before it runs")
 def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
     tmp_path: Path, vectors: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +242,7 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
     assert names_in(tmp_path) == ["bounds", "hits.npz"]
 
 
+@pytest.mark.promise("What does not fit is refused before it runs")
 def test_what_would_not_fit_is_refused_before_it_runs(
     tmp_path: Path, vectors: Path, codes: Path, data: Path
 ) -> None:
@@ -252,6 +259,7 @@ def test_what_would_not_fit_is_refused_before_it_runs(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--memory` is a hard limit")
 def test_processes_stay_within_what_they_plan_together(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(200_000, 64, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 64, seed=8))

@@ -31,6 +31,7 @@ def source_of(codes: Path) -> str:
 
 
 @pytest.mark.parametrize("options", [SEARCH, ("-k", 3, "--exact")], ids=["rerank", "exact"])
+@pytest.mark.promise("Vectors and codes that are moved together find each other")
 def test_base_and_codes_that_move_together_keep_working(
     options: tuple[object, ...], made: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def there(server: ObjectServer, here: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["vectors", "coarse"])
+@pytest.mark.promise("Objects are the files of a local store, and searches answer alike")
 def test_the_objects_are_the_files_of_a_local_store(
     name: str, server: ObjectServer, there: str, here: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +126,9 @@ def test_base_and_codes_that_are_copied_to_another_prefix_keep_working(
         (("encode", "vectors", "coarse", *OPTIONS), {"coarse": 2}),
     ],
     ids=["codes", "rerank", "exact", "verify", "encode"],
+)
+@pytest.mark.promise(
+    "A search, an exact search and a verify read each header once, an encode the header of its codes twice"
 )
 def test_each_header_there_is_read_once_and_twice_by_an_encode(
     words: tuple[object, ...], reads: dict[str, int], server: ObjectServer, here: Path
@@ -211,6 +215,7 @@ def test_ingest_keeps_its_options(
         ("vectors", ("--kernel", KERNEL, "--exact")),
     ],
 )
+@pytest.mark.promise("Objects are the files of a local store, and searches answer alike")
 def test_searches_answer_as_they_do_here(
     store: str, options: tuple[str, ...], there: str, here: Path
 ) -> None:
@@ -218,6 +223,7 @@ def test_searches_answer_as_they_do_here(
     assert succeed("search", f"{there}/{store}", *words) == succeed("search", here / store, *words)
 
 
+@pytest.mark.promise("Objects are the files of a local store, and searches answer alike")
 def test_proofs_by_bounds_are_those_of_stores_here(there: str, here: Path, tmp_path: Path) -> None:
     written = {}
     for name, folder in (("here", str(here)), ("there", there)):
@@ -368,6 +374,7 @@ def receipts(server: ObjectServer, prefix: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick_to_follow")
+@pytest.mark.promise("A killed run resumes to the same objects")
 def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     server: ObjectServer, vectors: Path, codes: Path
 ) -> None:
@@ -384,6 +391,7 @@ def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
 
 
 @pytest.mark.usefixtures("quick_to_follow")
+@pytest.mark.promise("A killed run resumes to the same objects")
 def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
     server: ObjectServer, tmp_path: Path
 ) -> None:
@@ -411,6 +419,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
 
 @pytest.mark.usefixtures("quick_to_follow")
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.promise("A server that goes away ends the command with one paragraph")
 def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resumable_store(
     how: signal.Signals, vectors: Path, codes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +470,7 @@ def parted(server: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> st
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.promise("Damaged objects are refused by part")
 def test_damaged_objects_are_refused_by_part(
     kind: str, server: ObjectServer, there: str, parted: str, here: Path
 ) -> None:
@@ -488,6 +498,7 @@ def test_damaged_objects_are_refused_by_part(
             server.put(f"{prefix}/{key}", whole)
 
 
+@pytest.mark.promise("Damaged objects are refused by part")
 def test_an_object_that_grew_is_refused(server: ObjectServer, there: str) -> None:
     key = "there/coarse/scale/c/5"
     whole = server.get(key)
@@ -534,6 +545,7 @@ ABSENT = (
 )
 
 
+@pytest.mark.promise("Nothing is deleted that is not of a store's layout")
 def test_what_is_in_the_way_is_refused_and_stays(
     server: ObjectServer, there: str, here: Path
 ) -> None:
@@ -600,11 +612,13 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
         ),
     ],
 )
+@pytest.mark.promise("A URL or an endpoint with a password is refused without being repeated")
 def test_urls_that_name_no_location_are_refused(url: str, message: str, here: Path) -> None:
     refused(2, message, "info", url)
     refused(2, message, f"ingest {here}/base.npy {url}")
 
 
+@pytest.mark.promise("Hits and comparisons are files of this machine")
 def test_files_stay_here(there: str, here: Path, tmp_path: Path) -> None:
     def message(what: str) -> str:
         return (
@@ -661,6 +675,7 @@ class Denying(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.promise("A server's refusal is printed without what it was sent")
 def test_a_server_that_denies_is_quoted_without_what_it_was_sent(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -728,6 +743,7 @@ def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
         ),
     ],
 )
+@pytest.mark.promise("A URL or an endpoint with a password is refused without being repeated")
 def test_an_environment_that_is_not_to_be_used_is_refused(
     variables: dict[str, str], message: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,9 @@ def own_pairs(threshold: float, ids: NDArray[Any] = KEPT) -> set[tuple[int, int]
 @loop_over("threshold", [1 - 1e-9, 0.8, 0.6, 2.0])
 @loop_over(("threads", "batch"), [(1, 1024), (2, 64)])
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.promise(
+    "Pairs within a threshold are complete, each is found once, and absence is certified"
+)
 def test_pairs_are_all_there_and_each_is_found_once(
     name: str, threads: int, batch: int, threshold: float, folder: Path
 ) -> None:
@@ -125,6 +128,9 @@ def test_files_groups_and_certificates(folder: Path, tmp_path: Path) -> None:
     assert check_certificate.main([*files, proof]) == 1
 
 
+@pytest.mark.promise(
+    "Pairs within a threshold are complete, each is found once, and absence is certified"
+)
 def test_absence_is_certified_and_a_planted_pair_is_found(folder: Path, tmp_path: Path) -> None:
     clean = np.delete(OTHERS, 7, axis=0)
     np.save(tmp_path / "clean.npy", clean)

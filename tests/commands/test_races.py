@@ -103,6 +103,9 @@ def test_of_commands_that_encode_one_store_those_that_live_succeed(
 
 
 @pytest.mark.slow
+@pytest.mark.promise(
+    "One command at a time writes to a location; the second waits and then finds all done"
+)
 def test_a_second_command_waits_says_so_and_finds_all_done(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_second_command_waits_says_so_and_finds_all_done(
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A killed owner is followed at once, a stopped one is waited for")
 def test_a_killed_command_is_followed_at_once_by_one_that_waits(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -166,6 +170,7 @@ def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A command that lost its lease stops before the next part")
 def test_an_encode_that_lost_its_lease_stops_before_the_next_part(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -253,6 +258,7 @@ def test_verbs_that_write_wait_their_turn(
         ("search", ThreadExecutor, "check_rest"),
     ],
 )
+@pytest.mark.promise("A command that lost its lease stops before the next part")
 def test_verbs_that_lost_their_lease_stop(
     verb: str,
     kind: type,
@@ -307,6 +313,7 @@ def test_a_comparison_that_lost_its_lease_records_no_more(
     assert len(compared.read_records(tmp_path / "compared/compare.json")) == 1
 
 
+@pytest.mark.promise("Verbs that read do not wait")
 def test_verbs_that_read_do_not_wait(
     codes: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

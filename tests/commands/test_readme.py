@@ -1,24 +1,20 @@
 """The commands and the Python of the README, run in their order, in one folder, as they stand."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.documents import blocks
 from tests.support.object_server import object_server
 from tests.support.queueing import Queue
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 INSTALLING = "python3 -m venv"  # .ci/run types these blocks
 LARGE = "mercore plan"
-
-
-def blocks() -> list[tuple[str, str]]:
-    """Return the README's code blocks: language and text, in order."""
-    return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.M | re.S)
 
 
 def type_block(language: str, text: str, folder: Path, queue: Queue) -> str:
@@ -41,7 +37,7 @@ def type_until(stop: str, folder: Path, queue: Queue) -> list[tuple[str, str]]:
     """Run the blocks before the one that begins so; return pairs of printed and shown text."""
     outputs: list[tuple[str, str]] = []
     printed = ""
-    for language, text in blocks():
+    for language, text in blocks(README):
         if text.startswith(stop):
             return outputs
         if language == "text":
@@ -52,9 +48,9 @@ def type_until(stop: str, folder: Path, queue: Queue) -> list[tuple[str, str]]:
 
 
 def test_every_block_is_run_or_shown() -> None:
-    languages = [language for language, _ in blocks()]
+    languages = [language for language, _ in blocks(README)]
     assert set(languages) == {"sh", "python", "text"}
-    assert sum(text.startswith(INSTALLING) for _, text in blocks()) == 2
+    assert sum(text.startswith(INSTALLING) for _, text in blocks(README)) == 2
     assert 'readme_command "mercore demo"' in (ROOT / ".ci/run").read_text()
     assert 'readme_command "pytest"' in (ROOT / ".ci/run").read_text()
 
@@ -69,7 +65,7 @@ def test_five_minutes_print_what_is_shown(tmp_path: Path, queue: Queue) -> None:
 @pytest.mark.slow
 def test_the_commands_for_large_data(tmp_path: Path, queue: Queue) -> None:
     type_until(LARGE, tmp_path, queue)
-    (large,) = (text for _, text in blocks() if text.startswith(LARGE))
+    (large,) = (text for _, text in blocks(README) if text.startswith(LARGE))
     with object_server():
         type_block("sh", large, tmp_path, queue)
     jobs = [name for name in ("encode", "search") if queue.wait(name)["state"] == "done"]

@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.pages import check_rules
 from tests.support.running import invoke, succeed
 
 
+@pytest.mark.promise("A report needs no other file, and shows the recall of search and evaluate")
 def test_a_page_about_codes(data: Path, codes: Path, vectors: Path, tmp_path: Path) -> None:
     page, hits, truth = tmp_path / "page.html", tmp_path / "hits.npz", tmp_path / "truth.npz"
     words = ("-k", 50, "--out")

@@ -73,6 +73,9 @@ def true_ids(name: str) -> Ids:
 
 @loop_over("name", CHOICES)
 @pytest.mark.parametrize("store", ["v.zarr --kernel chi2", "codes", "bounds"])
+@pytest.mark.promise(
+    "A search among some rows finds their nearest, in every kind of search, and its certificate names them"
+)
 def test_exact_answers_and_their_certificates(
     store: str, name: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +105,9 @@ def test_exact_answers_and_their_certificates(
 
 
 @loop_over("name", CHOICES)
+@pytest.mark.promise(
+    "A search among some rows finds their nearest, in every kind of search, and its certificate names them"
+)
 def test_codes_reranked_and_sorted_orders(name: str, folder: Path) -> None:
     """With as many rows reranked as take part, codes give the true hits."""
     words, rows = words_of(folder, name), len(np.intersect1d(CHOICES[name][1], STORED))

@@ -54,6 +54,7 @@ def true_hits(folder: Path) -> Callable[[tuple[int, int], tuple[str, ...]], Hits
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.promise("Ten rows with all defaults go through every encoder")
 def test_ten_rows_go_through_every_encoder_with_all_defaults(
     encoder: str,
     shape: tuple[int, int],

@@ -14,6 +14,9 @@ from tests.support.tiers import slow_then_soak
 
 
 @pytest.mark.parametrize("seed", [0])
+@pytest.mark.promise(
+    "Any verbs in any order, killed, raced, read meanwhile and damaged, leave what a model says"
+)
 def test_a_few_hundred_steps(seed: int) -> None:
     run_states(StoreStates, seed, examples=8)
 
@@ -21,6 +24,9 @@ def test_a_few_hundred_steps(seed: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(1, 51))
+@pytest.mark.promise(
+    "Any verbs in any order, killed, raced, read meanwhile and damaged, leave what a model says"
+)
 def test_a_hundred_thousand_steps(seed: int) -> None:
     run_states(StoreStates, seed, examples=50)
 
@@ -33,6 +39,9 @@ def server() -> Iterator[ObjectServer]:
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", slow_then_soak(range(10)))
+@pytest.mark.promise(
+    "Any verbs in any order, killed, raced, read meanwhile and damaged, leave what a model says"
+)
 def test_steps_on_an_object_store(seed: int, server: ObjectServer) -> None:
     class ObjectStates(StoreStates):
         def new_place(self) -> Bucket:

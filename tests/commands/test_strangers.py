@@ -112,6 +112,7 @@ def verify(folder: Path, *words: object, code: int) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.promise("Ids of faiss and big-ann's truth under any name get a verdict")
 def test_ids_of_faiss_to_a_verdict(folder: Path, tmp_path: Path) -> None:
     report = verify(folder, folder / "I.npy", code=0)
     assert report["proved"] + report["tied"] == len(QUERIES)
@@ -123,6 +124,7 @@ def test_ids_of_faiss_to_a_verdict(folder: Path, tmp_path: Path) -> None:
     assert (wrong["query"], wrong["rank"]) == (7, 3)
 
 
+@pytest.mark.promise("Ids of faiss and big-ann's truth under any name get a verdict")
 def test_truth_of_bigann_under_another_name_to_a_verdict(folder: Path, tmp_path: Path) -> None:
     ids, distances = np.load(folder / "I.npy"), np.load(folder / "D.npy")
     path = tmp_path / "GT_10K"
@@ -133,6 +135,9 @@ def test_truth_of_bigann_under_another_name_to_a_verdict(folder: Path, tmp_path:
     assert "Fix: " in refused.err
 
 
+@pytest.mark.promise(
+    "Under `euclidean`, big-ann's files get squared distances, as faiss computes them"
+)
 def test_a_truth_is_written_as_bigann_has_it(folder: Path, tmp_path: Path) -> None:
     """Squared distances, which faiss computes, under a name without a suffix."""
     path, words = tmp_path / "GT_300", ("--kernel", "euclidean", "-k", K, "--exact")
@@ -158,6 +163,7 @@ def test_a_truth_is_written_as_bigann_has_it(folder: Path, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.promise("Ties count in recall whatever numbers the truth holds")
 def test_ties_count_whatever_numbers_a_truth_holds(folder: Path, tmp_path: Path) -> None:
     """Distances, their squares as faiss and big-ann have them, or other numbers, or none."""
     inputs: dict[str, Any] = {"vectors": folder / "base.zarr", "queries": folder / "q.npy"}
@@ -197,6 +203,7 @@ def made_for_ann_benchmarks(path: Path, distance: str) -> NDArray[np.int64]:
 @pytest.mark.parametrize(
     ("distance", "kernel"), [("euclidean", "euclidean"), ("angular", "cosine")]
 )
+@pytest.mark.promise("Hits in HDF5 are measured by ann-benchmarks' definition of recall")
 def test_ann_benchmarks_in_and_out(distance: str, kernel: str, tmp_path: Path) -> None:
     data, run = tmp_path / "made.hdf5", tmp_path / "run.hdf5"
     made_for_ann_benchmarks(data, distance)
@@ -208,6 +215,7 @@ def test_ann_benchmarks_in_and_out(distance: str, kernel: str, tmp_path: Path) -
         np.testing.assert_allclose(found["distances"], true["distances"], rtol=1e-6)
 
 
+@pytest.mark.promise("Hits in HDF5 are measured by ann-benchmarks' definition of recall")
 def test_ann_benchmarks_measures_codes(tmp_path: Path) -> None:
     data, run = tmp_path / "made.hdf5", tmp_path / "run.hdf5"
     true = made_for_ann_benchmarks(data, "euclidean")

@@ -42,6 +42,7 @@ def search(folder: Path, *options: object, store: str = "codes") -> list[object]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.promise("Exit code 141: the reader of stdout closed it")
 def test_a_reader_that_leaves_is_no_error(unbuffered: str, folder: Path) -> None:
     words = search(folder, "-k", 300)
     environment = {"PYTHONUNBUFFERED": unbuffered}
@@ -78,6 +79,7 @@ def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.promise("stdout holds data only")
 def test_a_closed_stderr_costs_no_answer(folder: Path) -> None:
     words = search(folder)
     closed = run(*words, preexec_fn=lambda: os.close(2))
@@ -131,6 +133,7 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
     assert queries.read_bytes() == (folder / "queries.ibin").read_bytes()
 
 
+@pytest.mark.promise("A certificate does not outlive its hits")
 def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -> None:
     out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.ivecs.certificate.npz"
     succeed(*search(folder, "--exact", "--out", out, store="bounds"))
@@ -150,6 +153,7 @@ def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.promise("stdout holds data only")
 def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: Path) -> None:
     write(tmp_path, f"print('mine')\n{INTERSECTION}")
     words = search(folder, "--kernel", tmp_path / "mine.py", "--json", store="vectors")

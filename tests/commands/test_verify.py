@@ -117,6 +117,8 @@ def first_wrong(rows: NDArray[Any], query: NDArray[Any], claimed: Ids, true: Ids
 
 
 @pytest.mark.parametrize("plant", [wrong_id, swapped, missing])
+@pytest.mark.promise("A claimed score decides no verdict")
+@pytest.mark.promise("`verify` proves true neighbours, and refutes every error with its rank")
 def test_planted_errors_are_refuted_and_nothing_else_is(
     plant: Any, folder: Path, true: Ids
 ) -> None:
@@ -148,6 +150,7 @@ def test_planted_errors_are_refuted_and_nothing_else_is(
 
 
 @pytest.mark.parametrize("bounds", [True, False])
+@pytest.mark.promise("`verify` proves true neighbours, and refutes every error with its rank")
 def test_true_neighbours_are_proved_or_tied(bounds: bool, folder: Path, true: Ids) -> None:
     options = ("--bounds", folder / "bounds") if bounds else ()
     found = verdicts(*words(folder, true[:, :K], *options), code=0)
@@ -171,6 +174,7 @@ def test_claims_without_a_single_whole_one(bounds: bool, folder: Path, true: Ids
 
 
 @pytest.mark.slow
+@pytest.mark.promise("Exit code 1: the answer is no")
 def test_the_real_command_says_proved_tied_and_refuted(folder: Path, true: Ids) -> None:
     rows, queries = np.load(folder / "base.npy"), np.load(folder / "queries.npy")[:3]
     equal = ROWS // 3 - 20

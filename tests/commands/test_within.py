@@ -122,6 +122,7 @@ def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.promise("A range search misses no row within the threshold, by every kernel and bound")
 def test_every_row_within_is_found_by_every_bound(name: str, data: Path, tmp_path: Path) -> None:
     rows, queries, ids = loaded(data)
     true, kernel = true_scores(name, rows, queries), KERNELS[name]
@@ -152,6 +153,7 @@ def test_every_row_within_is_found_by_every_bound(name: str, data: Path, tmp_pat
 
 @pytest.mark.parametrize("maker", MAKERS)
 @loop_over("bound", ["kpca-bound", "bin-bound"])
+@pytest.mark.promise("A range search misses no row within the threshold, by every kernel and bound")
 def test_adversarial_rows(bound: str, maker: str, tmp_path: Path) -> None:
     made = adversary(maker, 300, 4)
     mercore.ingest(made.rows, tmp_path / f"v-{bound}")
@@ -212,6 +214,7 @@ def test_files_and_certificates(name: str, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["left out", "added", "moved", "score"])
+@pytest.mark.promise("A range search misses no row within the threshold, by every kernel and bound")
 def test_a_planted_fault_is_refuted(fault: str, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "hits.npz"
     line = f"search {data}/v.zarr {data}/queries.npy --kernel chi2"

@@ -146,6 +146,7 @@ class TestBounds:
 
     @given(data=st.data())
     @steady(25)
+    @pytest.mark.promise("Bounds are never below the true score")
     def test_no_bound_is_below_the_score(self, bound: Bound, data: st.DataObject) -> None:
         rows, queries = data.draw(kernel_blocks(signed=bound.signed))
         encoder = bound.encoder(rows, data.draw(st.sampled_from((1, 2, 4, 64))))
@@ -153,12 +154,14 @@ class TestBounds:
 
     @loop_over("d", DIMS)
     @loop_over("style", ["dense", "sparse"])
+    @pytest.mark.promise("Bounds are never below the true score")
     def test_of_any_length_and_of_rows_an_ulp_apart(self, bound: Bound, d: int, style: str) -> None:
         rows = kernel_rows(style, "float32", (60, d), signed=bound.signed, seed=d)
         queries = np.concatenate([rows[:3], one_ulp_apart(rows[:20], 1)])
         check_bounds(bound.kernel, bound.encoder(rows, 24), rows, queries)
 
     @loop_over("name", MAKERS)
+    @pytest.mark.promise("Bounds are never below the true score")
     def test_of_rows_that_mislead(self, bound: Bound, name: str) -> None:
         found = adversary(name, 120, 6, seed=3)
         queries = np.concatenate([found.queries, found.rows[:3]])
@@ -328,6 +331,9 @@ def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> No
         ("euclidean", PcaPqSpec(n_components=12, n_subquantizers=6), 1.0),
         ("inner_product", PcaPqSpec(n_components=12, n_subquantizers=6, metric="product"), 1.0),
     ],
+)
+@pytest.mark.promise(
+    "Codes of `kpca-pq`, `map-pq`, `pca-pq` and `pq` prove answers: no pair that reaches a threshold is left out"
 )
 def test_codes_list_all_pairs_that_reach(kernel: str, spec: Any, beta: float) -> None:
     """Steps of bytes, limits of cells and the tests of rows lose no pair: 70 queries are scanned in

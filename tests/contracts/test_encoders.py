@@ -16,6 +16,7 @@ ALL = [
 ]
 
 
+@pytest.mark.promise("Rows that a kernel does not take are refused by number")
 class TestEncoders(EncoderContract):
     """What holds for each of them."""
 

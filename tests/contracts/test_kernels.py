@@ -46,6 +46,7 @@ def case(name: str, gamma: float | None = None, transform: float | None = None) 
     return pytest.param(KernelCase(kernel=kernel, truth=truth, domain=domain), id="-".join(words))
 
 
+@pytest.mark.promise("Rows that a kernel does not take are refused by number")
 class TestKernel(KernelContract):
     """What holds for each of them."""
 

@@ -140,6 +140,9 @@ class TestRawKernel:
         )
 
 
+@pytest.mark.promise(
+    "Scores of `euclidean` are distances; exact scores are within their stated share of themselves"
+)
 def test_distances_are_shown_ascending_and_in_the_dtype_of_the_scores() -> None:
     kernel = make_kernel("euclidean")
     for dtype in (np.float32, np.float64):

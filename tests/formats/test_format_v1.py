@@ -78,12 +78,14 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> tuple[VectorStore, CodeStore]:
     return open_vector_store(HERE / "vectors"), open_code_store(HERE / "codes")
 
 
+@pytest.mark.promise("Stores of format v1 stay readable")
 def test_the_stores_are_whole(stores: tuple[VectorStore, CodeStore]) -> None:
     vectors, codes = stores
     assert vectors.store.check() == codes.store.check() == []
     assert codes.undone_parts() == {}
 
 
+@pytest.mark.promise("A certificate says whether its fingerprint covers all rows, by which digest")
 def test_an_old_fingerprint_is_of_checksums(stores: tuple[VectorStore, CodeStore]) -> None:
     assert stores[0].fingerprint_of == "the crc32c checksums of all rows"
     assert stores[0].check_content() is None
@@ -115,6 +117,7 @@ def test_the_codes_are_of_these_rows(stores: tuple[VectorStore, CodeStore]) -> N
     assert aska_of(codes).spec.metric == "product"  # as all were before there was another
 
 
+@pytest.mark.promise("Stores of format v1 stay readable")
 def test_a_search_gives_what_it_gave(stores: tuple[VectorStore, CodeStore]) -> None:
     """But for scores of codes: products are divided by ‖ŷ‖^½ now, those of old stores too."""
     expected = json.loads((HERE / "expected.json").read_text())

@@ -128,6 +128,7 @@ def test_the_script_starts_without_mercore(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "configuration"), KERNELS)
+@pytest.mark.promise("An independent script accepts right certificates")
 def test_right_hits_are_proved(name: str, configuration: dict[str, float], tmp_path: Path) -> None:
     data = rows_and_queries()
     store = make_vectors(tmp_path / "v.zarr", data[0])
@@ -273,6 +274,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
+@pytest.mark.promise("The script refuses one wrong figure or id")
 def test_one_thing_wrong_is_refused(what: str, tmp_path: Path) -> None:
     data = rows_and_queries()
     store = make_vectors(tmp_path / "v.zarr", data[0])
@@ -283,6 +285,7 @@ def test_one_thing_wrong_is_refused(what: str, tmp_path: Path) -> None:
     assert f"query 1: {WRONG[what]}\n" in said
 
 
+@pytest.mark.promise("The script refuses one wrong figure or id")
 def test_a_missing_neighbour_is_refused(tmp_path: Path) -> None:
     rows, queries = rows_and_queries()
     store = make_vectors(tmp_path / "v.zarr", rows)

@@ -72,6 +72,9 @@ class OnceSteady:
 
 
 @pytest.mark.parametrize("name", ["codes", "every row", "by bounds", "verify", "evaluate", "open"])
+@pytest.mark.promise(
+    "Queries, or rows of a foreign array, that change while they are read are refused"
+)
 def test_queries_that_change_while_they_are_read_are_refused(
     name: str, folder: Path, tmp_path: Path
 ) -> None:

@@ -39,6 +39,8 @@ def test_examples_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", sorted({*mercore.__all__} - WITHOUT))
+@pytest.mark.promise("Every parameter of every function is described")
+@pytest.mark.promise("Every parameter of a public function is documented")
 def test_every_parameter_is_documented(name: str) -> None:
     found = getattr(mercore, name)
     owner = OpenStore if name == "open" else found

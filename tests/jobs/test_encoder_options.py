@@ -364,6 +364,7 @@ def test_users_of_options() -> None:
 
 
 @every_encoder
+@pytest.mark.promise("An option without effect is refused")
 def test_an_option_that_an_encoder_does_not_have_is_refused(name: str) -> None:
     for option in set(OPTIONS) - set(fields_of(name)):
         shown = option.replace("_", "-")

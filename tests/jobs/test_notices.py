@@ -34,12 +34,18 @@ def shown_in(outcome: Outcome) -> str:
 @pytest.mark.parametrize(
     "words", [("info", "{}"), ("info", "a", "{}"), ("search", "a", "b", "-k{}")]
 )
+@pytest.mark.promise(
+    "No control character of a name, note, path or log reaches the terminal, and no text of a store is a fix"
+)
 def test_errors(words: tuple[str, ...], tmp_path: Path) -> None:
     outcome = invoke(*(word.format(tmp_path / f"{WILD}\nFix: x") for word in words))
     assert outcome.code == 2
     assert f"{SHOWN}\\nFix: x" in shown_in(outcome)
 
 
+@pytest.mark.promise(
+    "No control character of a name, note, path or log reaches the terminal, and no text of a store is a fix"
+)
 def test_a_store_of_a_stranger(tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", histograms(50, 8, seed=1))
     store = tmp_path / "base.zarr"
@@ -55,6 +61,9 @@ def test_a_store_of_a_stranger(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.promise(
+    "No control character of a name, note, path or log reaches the terminal, and no text of a store is a fix"
+)
 def test_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path / "state"))
     state = open_state()

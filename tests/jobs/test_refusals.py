@@ -115,6 +115,9 @@ def in_words(message: str, *, python: bool) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.promise(
+    "The command line and Python refuse the same, each in its own words, and show a path as it was given"
+)
 def test_both_front_ends_refuse_the_same_each_in_its_own_words(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_mapped_row_is_near_the_product_in_float64(shape: tuple[int, int], dty
 
 @given(start=st.integers(0, N - 1), length=st.integers(0, N))
 @steady(40)
+@pytest.mark.promise("A mapped row has the same bits in any block, part, thread or process")
 def test_a_mapped_row_does_not_depend_on_its_block(
     rows: NDArray[Any], start: int, length: int
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_mapped_row_does_not_depend_on_its_block(
     )
 
 
+@pytest.mark.promise("A mapped row has the same bits in any block, part, thread or process")
 def test_parts_sources_and_threads_give_the_same_rows(
     rows: NDArray[Any], vectors: VectorStore, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ def columns_of(codes: CodeStore) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("name", SPECS)
+@pytest.mark.promise("Under a linear map, answers and codes are those of a copy of the mapped rows")
 def test_codes_are_those_of_an_ingested_copy_of_the_mapped_rows(
     name: str, rows: NDArray[Any], vectors: VectorStore, tmp_path: Path
 ) -> None:

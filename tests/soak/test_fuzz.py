@@ -27,6 +27,9 @@ def fuzz(first: int, last: int, folder: Path, *names: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
+@pytest.mark.promise(
+    "A damaged file of rows or hits gives rows of its announced shape, or one error"
+)
 def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as threads:
         jobs = [

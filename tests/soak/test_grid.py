@@ -110,6 +110,9 @@ def test_a_sample_of_the_grid(name: str, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", [*MAKERS, *STYLED])
+@pytest.mark.promise(
+    "Exact search returns the true neighbours, under every kernel and on adversarial rows"
+)
 def test_every_kernel_bound_and_set(name: str, tmp_path: Path) -> None:
     run_set(name, tmp_path)
 

@@ -19,6 +19,7 @@ def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.mark.parametrize("seed", slow_then_soak(range(30)))
+@pytest.mark.promise("Workers, schedulers and runners may be killed in any order")
 def test_a_worker_the_scheduler_and_the_runner_are_killed(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -26,6 +27,7 @@ def test_a_worker_the_scheduler_and_the_runner_are_killed(
 
 
 @pytest.mark.parametrize("seed", slow_then_soak(range(50)))
+@pytest.mark.promise("Workers, schedulers and runners may be killed in any order")
 def test_two_submitters_and_two_runners_race_for_one_store(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

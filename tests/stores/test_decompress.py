@@ -137,6 +137,7 @@ def told_of(path: Path, what: str) -> tuple[type[MercoreError], str]:
 
 
 @loop_over(("place", "name"), CASES)
+@pytest.mark.promise("A few compressed bytes take no more memory than their chunk may")
 def test_a_chunk_that_expands_beyond_what_it_may_hold_is_refused(
     place: Callable[[Path, str, bytes], Path], name: str, tmp_path: Path
 ) -> None:
@@ -262,6 +263,7 @@ print(peak_memory() - before)
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A few compressed bytes take no more memory than their chunk may")
 def test_bombs_take_no_memory(tmp_path: Path) -> None:
     folders = {tmp_path / "small": SMALL, tmp_path / "large": LARGE}
     for folder, size in folders.items():

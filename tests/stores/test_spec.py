@@ -146,6 +146,7 @@ def test_another_name_is_refused(spec: Any) -> None:
 
 
 @every_spec
+@pytest.mark.promise("Specs refuse fields that they do not know")
 def test_a_field_more_or_less_is_refused(spec: Any) -> None:
     mapping = to_json(spec)
     later = {f.name for f in fields(spec) if ABSENT in f.metadata}
@@ -297,6 +298,7 @@ def test_the_digest_tells_any_edit(place: tuple[Any, ...], tmp_path: Path) -> No
         ({"notes": None}, "block_bytes, kind, layout, spec"),
     ],
 )
+@pytest.mark.promise("Specs refuse fields that they do not know")
 def test_a_header_with_other_fields_is_refused(
     change: dict[str, Any], told: str, tmp_path: Path
 ) -> None:

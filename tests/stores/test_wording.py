@@ -22,6 +22,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mark", "keywords", "options"), CASES)
+@pytest.mark.promise(
+    "The command line and Python refuse the same, each in its own words, and show a path as it was given"
+)
 def test_each_front_end_writes_options_in_its_own_words(
     mark: str, keywords: str, options: str
 ) -> None:

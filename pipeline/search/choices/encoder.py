@@ -1,6 +1,6 @@
 """Choose the encoder of codes by the kernel, the rows, and the options that are given.
 
-The order is that of recall at equal bytes (notebooks/guide/kernels-and-encoders.md, "The default").
+The order is that of recall at equal bytes (notebooks/guide/encoders.md, "The default").
 """
 
 from collections.abc import Collection, Mapping

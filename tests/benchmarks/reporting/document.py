@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.benchmarks.reporting.tables import Report, Section, Table, markdown, side_by_side
 
+WIDE = 12  # columns of a table that is folded
 FORMAT = {"name": "mercore-report", "version": 1}
 Run = dict[str, str]
 
@@ -83,7 +84,8 @@ def write_report(report: Report[Any], record: Record, path: Path) -> None:
 
 def render(report: Report[Any], record: Record, path: Path) -> str:
     """Return the Markdown of a report that lies at ``path``."""
-    parts = [f"# {report.title}", report.text, _header(record)]
+    figure = [f"**{report.figure}**"] if report.figure else []
+    parts = [f"# {report.title}", *figure, report.text, _header(record)]
     for section in report.sections:
         if measured := record.of_section(section.name):
             parts += _section(section, measured, record, path)
@@ -103,7 +105,12 @@ def _header(record: Record) -> str:
         if fact == "command":
             said = {label: f"`{text}`" for label, text in said.items()}
         rows.append({"": fact} | {(at if several else "this run"): said[at] for at in said})
-    return markdown(rows)
+    return _folded("Processors, dates, versions and commands", markdown(rows))
+
+
+def _folded(title: str, text: str) -> str:
+    """Return Markdown that shows its title, and the text if it is asked for."""
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{text}\n\n</details>'
 
 
 def _section(
@@ -124,7 +131,9 @@ def _section(
             for table in each.tables
             if table.title == title
         }
-        parts += [f"**{title}**", markdown(side_by_side(tables, labelled=labelled))]
+        rows = side_by_side(tables, labelled=labelled)
+        wide = len(rows[0]) >= WIDE
+        parts += [_folded(title, markdown(rows))] if wide else [f"**{title}**", markdown(rows)]
     return parts
 
 

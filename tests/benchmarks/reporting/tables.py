@@ -57,11 +57,15 @@ class Section(Generic[Setup]):
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Generic[Setup]):
-    """A report: its title, an introduction, and its sections in order."""
+    """A report: its title, an introduction, its sections in order, and the figure that matters.
+
+    The figure is a sentence, whose numbers are those of the tables.
+    """
 
     title: str
     text: str
     sections: Sequence[Section[Setup]]
+    figure: str = ""
 
     def chosen(self, only: Sequence[str]) -> list[Section[Setup]]:
         """Return the named sections, or all if none is named, of those that can be measured."""

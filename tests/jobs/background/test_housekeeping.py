@@ -84,6 +84,9 @@ def waiting() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 2**62, "another", "an older one"])
 @pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.promise(
+    "A signal goes to no process but the job's own; damaged rows of the registry are refused"
+)
 def test_no_signal_goes_to_a_process_that_is_not_the_jobs(
     pid: int | str,
     stalled: bool,
@@ -122,6 +125,9 @@ def test_no_signal_goes_to_a_process_that_is_not_the_jobs(
     os.close(lock)
 
 
+@pytest.mark.promise(
+    "A signal goes to no process but the job's own; damaged rows of the registry are refused"
+)
 def test_a_signal_goes_to_the_process_that_has_the_jobs_lock(state: StateFolder) -> None:
     registry = state.registry()
     submitted(registry, "one", "/x")
@@ -145,6 +151,7 @@ def test_a_signal_goes_to_the_process_that_has_the_jobs_lock(state: StateFolder)
         assert process.wait() in (-signal.SIGINT, 1)
 
 
+@pytest.mark.promise("Two jobs for one path are not queued, however they race")
 def test_two_jobs_do_not_write_one_path(state: StateFolder) -> None:
     registry = state.registry()
     submitted(registry, "one", "/x")
@@ -161,6 +168,9 @@ def test_two_jobs_do_not_write_one_path(state: StateFolder) -> None:
     assert submitted(registry, "two", "/x").state == QUEUED
 
 
+@pytest.mark.promise(
+    "A job that is done stays done if it is resumed, and one without its source names what to resume first"
+)
 def test_jobs_are_resumed_in_order_behind_what_writes_their_sources(
     state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

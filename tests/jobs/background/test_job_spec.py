@@ -66,6 +66,7 @@ def test_its_words_give_the_same_options_again(verb: click.Command, words: list[
     assert len(given) >= 4
 
 
+@pytest.mark.promise("The same spec is the same job, and submitting it again resumes it")
 def test_the_id_is_of_what_decides_the_result() -> None:
     one: dict[str, object] = {"vectors": "/a", "codes": "/b", "kernel": "chi2"}
     assert job_id("encode", one) == job_id(

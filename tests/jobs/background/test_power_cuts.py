@@ -43,6 +43,9 @@ def test_a_new_state_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(disk.left(default_rng(0), 10)) == [{"state": None}]
 
 
+@pytest.mark.promise(
+    "A job that is done has its report, after a power cut too; a job that ran goes on"
+)
 def test_the_report_of_a_job_is_kept_before_the_registry_says_that_it_is_done(
     folder: StateFolder,
 ) -> None:
@@ -66,6 +69,9 @@ def test_the_report_of_a_job_is_kept_before_the_registry_says_that_it_is_done(
     assert {tree["job/report.json"] for tree in found} == {tree_of(jobs)["job/report.json"]}
 
 
+@pytest.mark.promise(
+    "A job that is done has its report, after a power cut too; a job that ran goes on"
+)
 def test_a_job_that_ran_goes_on_if_its_folder_is_lost(folder: StateFolder) -> None:
     registry = folder.registry()
     assert recover(folder, registry, logging.getLogger("test")) == 0

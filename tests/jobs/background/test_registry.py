@@ -41,6 +41,7 @@ def test_jobs_are_claimed_in_order_and_keep_what_they_were_submitted_with(path: 
     assert (claimed[0].options, claimed[0].words) == (SPEC.options, SPEC.words)
 
 
+@pytest.mark.promise("A job waits for the jobs that write what it reads")
 def test_a_job_waits_for_the_jobs_before_it_that_write_what_it_reads(path: Path) -> None:
     registry = Registry(path)
     registry.submit(
@@ -196,6 +197,9 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("damage", "found"), DAMAGED)
+@pytest.mark.promise(
+    "A signal goes to no process but the job's own; damaged rows of the registry are refused"
+)
 def test_values_that_mercore_never_writes_are_refused(path: Path, damage: str, found: str) -> None:
     registry = Registry(path)
     registry.submit("one", SPEC)

@@ -20,6 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "deep/state"
 
 
+@pytest.mark.promise("The state folder is its owner's alone")
 def test_it_is_made_for_its_owner_alone(folder: Path) -> None:
     state = open_state()
     assert state.path == folder == state_folder()
@@ -29,6 +30,7 @@ def test_it_is_made_for_its_owner_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o710, 0o701])
+@pytest.mark.promise("The state folder is its owner's alone")
 def test_one_that_others_can_look_into_is_refused(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
@@ -39,6 +41,7 @@ def test_one_that_others_can_look_into_is_refused(folder: Path, mode: int) -> No
     )
 
 
+@pytest.mark.promise("The state folder is its owner's alone")
 def test_one_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_state()
     owner = os.getuid()

@@ -21,6 +21,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.parametrize("seed", [0])
+@pytest.mark.promise(
+    "What `submit` accepts ends well, whatever was submitted, cancelled, killed or forgotten before"
+)
 def test_a_few_hundred_steps(seed: int) -> None:
     run_states(QueueStates, seed, examples=10)
 
@@ -28,5 +31,8 @@ def test_a_few_hundred_steps(seed: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.promise(
+    "What `submit` accepts ends well, whatever was submitted, cancelled, killed or forgotten before"
+)
 def test_ten_thousand_steps(seed: int) -> None:
     run_states(QueueStates, seed, examples=25)

@@ -226,6 +226,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.promise("`submit` refuses what could not run")
 def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: Path) -> None:
     words, message = REFUSED[case]
     before = names_in(folder)
@@ -385,6 +386,7 @@ def test_a_job_goes_on_with_its_own_store(folder: Path) -> None:
     assert queued()[0].state == "queued"
 
 
+@pytest.mark.promise("Two jobs for one path are not queued, however they race")
 def test_a_job_that_ends_while_another_is_submitted_is_seen(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,6 +420,9 @@ def test_a_job_that_ends_while_another_is_submitted_is_seen(
         (("gallery", "images", "images", "ids.npy", "--out", "x.html"), ("x.html",)),
         (("export", "pq", "x", "--queries", "q.npy", "--points", "p.npy"), ("x", "p.npy")),
     ],
+)
+@pytest.mark.promise(
+    "A job that is done stays done if it is resumed, and one without its source names what to resume first"
 )
 def test_what_is_written_once_stays_done(
     words: tuple[object, ...], written: tuple[str, ...], folder: Path

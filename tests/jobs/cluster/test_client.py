@@ -30,6 +30,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.promise("`--processes` speak TLS with a key of their own")
 def test_processes_are_silent_let_an_interrupt_through_and_speak_tls_only(tmp_path: Path) -> None:
     script = tmp_path / "processes.py"
     script.write_text(SCRIPT)

@@ -94,6 +94,7 @@ def recalls_of(report: dict[str, Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.promise("`compare` gives the recall of encode, search and evaluate done by hand")
 def test_every_recall_is_that_of_a_search_by_hand(
     folder: Path, whole: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -209,6 +210,7 @@ def test_what_is_recorded_is_not_done_again(
     assert encoded() == [("kpca-lsh", 2)]
 
 
+@pytest.mark.promise("An interrupted comparison goes on where it stopped")
 def test_an_interrupted_comparison_goes_on_where_it_stopped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: Encoded
 ) -> None:
@@ -251,6 +253,9 @@ def test_other_queries_are_another_comparison(run: Run, tmp_path: Path, encoded:
     assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
 
 
+@pytest.mark.promise(
+    "Queries, or rows of a foreign array, that change while they are read are refused"
+)
 def test_queries_that_change_before_a_run_are_refused(folder: Path, tmp_path: Path) -> None:
     path, rows = tmp_path / "queries.npy", histograms(QUERIES, DIMS, seed=1)
     np.save(path, rows)

@@ -71,6 +71,9 @@ def names_shown(page: str) -> list[str]:
     return [alt.rpartition(": ")[2] for alt in re.findall(r'<img[^>]* alt="([^"]*)"', page)]
 
 
+@pytest.mark.promise(
+    "A gallery shows exactly the images that the ids name, and refuses ids beyond them"
+)
 def test_images_and_hits_become_a_page(folder: Path, tmp_path: Path) -> None:
     hits = (folder / "codes.npz", folder / "truth.npz")
     words = (f"gallery {folder}/images {folder}/queries", *hits, "--truth", hits[1])
@@ -161,6 +164,9 @@ def test_tiny_images_are_shown_to_the_bit(folder: Path) -> None:
             "^shown is out of range: found 7, expected 1 to 6 query images. Fix: shown=6$",
         ),
     ],
+)
+@pytest.mark.promise(
+    "A gallery shows exactly the images that the ids name, and refuses ids beyond them"
 )
 def test_hits_of_other_images_are_refused(
     folder: Path, hits: Any, options: Any, kind: type[MercoreError], message: str

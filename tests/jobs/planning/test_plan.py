@@ -44,6 +44,7 @@ def planned(*words: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("verb", ["encode", "search", "ingest"])
+@pytest.mark.promise("A plan takes the options of its verb")
 def test_a_plan_has_the_options_of_its_verb(verb: str) -> None:
     plan = main.commands["plan"]
     options = {name for parameter in plan.commands[verb].params for name in parameter.opts}  # type: ignore[attr-defined]
@@ -53,6 +54,7 @@ def test_a_plan_has_the_options_of_its_verb(verb: str) -> None:
 
 
 @pytest.mark.parametrize("extra", [(), ("--compressor", "zstd"), GROUPS[2:]])
+@pytest.mark.promise("A plan writes nothing, and its bytes come true")
 def test_the_bytes_of_codes_come_true_and_nothing_is_written(
     tmp_path: Path, folder: Path, extra: Sequence[Any]
 ) -> None:
@@ -73,6 +75,7 @@ def test_the_bytes_of_codes_come_true_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("compressor", ["none", "zstd"])
+@pytest.mark.promise("A plan writes nothing, and its bytes come true")
 def test_the_bytes_of_vectors_come_true(tmp_path: Path, folder: Path, compressor: str) -> None:
     words = ("ingest", folder / "rows.npy", tmp_path / "vectors", "--compressor", compressor)
     plan = planned(*words)
@@ -135,6 +138,7 @@ def test_a_search_of_rows_by_themselves_is_planned(folder: Path, words: Sequence
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exact", [(), ("--exact",)])
+@pytest.mark.promise("A plan of a long search takes about a second of one core")
 def test_a_plan_of_a_long_search_takes_about_a_second(
     tmp_path: Path, exact: Sequence[object]
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_plan_of_a_long_search_takes_about_a_second(
     assert time.process_time() - began < 1.5
 
 
+@pytest.mark.promise("A plan over the budget is printed, with exit code 1")
 def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: Path) -> None:
     for words in (
         ("encode", folder / "vectors", tmp_path / "codes", *ENCODE),
@@ -160,6 +165,7 @@ def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: 
         assert " of memory: expected at most 1 MB, as --memory says. Fix: " in outcome.err
 
 
+@pytest.mark.promise("What does not fit is refused before it runs")
 def test_what_the_disk_has_no_room_for_is_refused(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +235,9 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.promise(
+    "Batches and threads shrink before a refusal, unless they are named; no answer changes"
+)
 def test_a_batch_and_threads_are_as_large_as_the_memory_allows(
     folder: Path, tmp_path: Path
 ) -> None:

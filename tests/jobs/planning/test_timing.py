@@ -49,6 +49,7 @@ def test_a_sample_is_a_small_share_of_the_work_and_tells_a_fixed_cost() -> None:
     assert found.of(10_000) < 10_000 * found.seconds / found.units
 
 
+@pytest.mark.promise("Other processes do not change what a plan says of a free machine")
 def test_waiting_for_a_core_is_not_counted() -> None:
     # one of two threads had a core alone; the other shared its core with another process
     spent = Spent(passed=4.0, processor=6.0, waited=2.0)
@@ -60,6 +61,7 @@ def test_waiting_for_a_core_is_not_counted() -> None:
 
 
 @pytest.mark.skipif(not list(THREADS.glob("*/schedstat")), reason="the system does not say")
+@pytest.mark.promise("Other processes do not change what a plan says of a free machine")
 def test_other_processes_do_not_change_what_work_takes() -> None:
     with busy_processes(3 * available_cores()):
         time.sleep(0.3)  # until they run

@@ -43,11 +43,17 @@ def nearest() -> KernelNeighbors:
     return KernelNeighbors(kernel="chi2").fit(ROWS)
 
 
+@pytest.mark.promise(
+    "`KernelNeighbors` is an estimator of scikit-learn, and finds the true neighbours, also by codes that prove"
+)
 def test_scikit_learn_accepts_it() -> None:
     check_estimator(KernelNeighbors(), on_skip=None)
 
 
 @pytest.mark.parametrize("encoder", [None, "bound", *BOUNDS])
+@pytest.mark.promise(
+    "`KernelNeighbors` is an estimator of scikit-learn, and finds the true neighbours, also by codes that prove"
+)
 def test_neighbours_are_the_true_ones(encoder: str | None) -> None:
     nearest = KernelNeighbors(n_neighbors=7, kernel="chi2", encoder=encoder).fit(ROWS)
     distances, ids = nearest.kneighbors(QUERIES)
@@ -106,6 +112,9 @@ def test_all_cores_are_minus_one_as_in_scikit_learn(jobs: int, nearest: KernelNe
     np.testing.assert_array_equal(fitted.kneighbors()[1], nearest.kneighbors()[1])
 
 
+@pytest.mark.promise(
+    "`KernelNeighbors` is an estimator of scikit-learn, and finds the true neighbours, also by codes that prove"
+)
 def test_codes_that_prove_find_the_true_neighbours() -> None:
     rows = histograms(3000, 12, seed=3)
     encoder = "kpca-pq:landmarks=16,components=2,subquantizers=1"
@@ -232,6 +241,9 @@ def test_products_are_no_distances() -> None:
         KernelNeighbors(kernel="inner_product").fit(ROWS)
 
 
+@pytest.mark.promise(
+    "A custom kernel that is not semi-definite is searched by every row, and has no codes, bounds or distances"
+)
 def test_a_kernel_that_is_not_semidefinite_gives_no_distances(tmp_path: Path) -> None:
     path = write(tmp_path, returning("x[0] * y[0] - x[1] * y[1]", semidefinite=False))
     with pytest.raises(InputError) as refusal:

@@ -73,6 +73,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("memory", [0, 5000, None])
 @pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.promise("An open store answers as a search does, and reads no part twice")
 def test_hits_are_those_of_a_search(
     name: str, options: dict[str, Any], memory: int | None, folder: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_one_store_answers_in_every_way(folder: Path) -> None:
             same(store.search(QUERIES, k=7, **options), anew(folder / "codes", **options))
 
 
+@pytest.mark.promise("An open store answers as a search does, and reads no part twice")
 def test_what_was_read_is_not_read_again(folder: Path, read: list[str]) -> None:
     with mercore.open(folder / "codes") as store:
         assert (len(store), store.rows, store.dims) == (699, 699, 12)

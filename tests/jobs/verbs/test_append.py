@@ -81,6 +81,7 @@ DROPS: dict[str, dict[str, Any]] = {
     compressor=st.sampled_from(["none", "zstd"]),
 )
 @steady(4)
+@pytest.mark.promise("Appended rows are found as rows of one ingest are")
 def test_ingest_and_appends_store_what_one_ingest_stores(
     tmp_path_factory: pytest.TempPathFactory, counts: list[list[int]], drop: str, compressor: str
 ) -> None:
@@ -126,6 +127,9 @@ FIRST, SECOND = rows_of(30, 2), rows_of(9, 3)
 OPTIONS = DROPS["all"]
 
 
+@pytest.mark.promise(
+    "A killed append leaves the old rows or all new ones; the same command ends in the undisturbed bytes"
+)
 def test_a_kill_at_any_moment_leaves_old_rows_or_new_ones(base: Path) -> None:
     undisturbed = copy_of(base, "undisturbed")
     mercore.append(FIRST, undisturbed, **OPTIONS)
@@ -157,6 +161,7 @@ def test_a_kill_at_any_moment_leaves_old_rows_or_new_ones(base: Path) -> None:
     assert seen == sorted(seen)
 
 
+@pytest.mark.promise("A row that is looked up is the one that was written, or is refused")
 def test_rows_are_looked_up_right_whenever_an_append_is_killed(tmp_path: Path) -> None:
     rows = np.random.default_rng(5).random((30_000, DIMS), np.float32)
     with patch.object(vector_writer, "CHUNK_BYTES", 8192 * DIMS * 4):  # six blocks per part
@@ -188,6 +193,9 @@ def assert_looked_up(vectors: VectorStore, rows: NDArray[Any], chosen: NDArray[n
     np.testing.assert_array_equal(np.concatenate(found), rows[chosen])
 
 
+@pytest.mark.promise(
+    "A killed append leaves the old rows or all new ones; the same command ends in the undisturbed bytes"
+)
 def test_another_append_after_a_kill_takes_nothing_of_the_killed_one(base: Path) -> None:
     only = copy_of(base, "only")
     mercore.append(SECOND, only, **OPTIONS)
@@ -264,6 +272,9 @@ def refusal(code: int) -> OSError:
     ],
     ids=str,
 )
+@pytest.mark.promise(
+    "An append that is repeated adds no rows, whatever failed after the first had added them"
+)
 def test_whatever_fails_from_the_new_header_on_the_same_append_adds_no_row_twice(
     base: Path, error: BaseException
 ) -> None:
@@ -284,6 +295,9 @@ def test_whatever_fails_from_the_new_header_on_the_same_append_adds_no_row_twice
     assert len(seen) > 8
 
 
+@pytest.mark.promise(
+    "An append that is repeated adds no rows, whatever failed after the first had added them"
+)
 def test_an_append_that_is_repeated_adds_no_row_unless_that_is_asked_for(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -377,6 +391,7 @@ def assert_names_last(told: list[tuple[str, Path]], times: int = 1) -> None:
             assert ("synced", path.parent) in told[number:]
 
 
+@pytest.mark.promise("A file is whole or absent, after a power cut too")
 def test_the_folders_of_a_store_are_durable_before_it_appears_or_grows(tmp_path: Path) -> None:
     store, rows = tmp_path / "store", rows_of(40, 1)
     for verb, new, appears, times in (

@@ -101,6 +101,7 @@ def test_coverage(folder: Path) -> None:
             assert values_of(rows, f"coverage-{n}") == pytest.approx(slow)
 
 
+@pytest.mark.promise("Recognition, coverage and overlap follow the papers")
 def test_overlap(folder: Path) -> None:
     hits, truth = (read_hits(str(folder / name)) for name in ("hits.npz", "truth.npz"))
     assert hits.scores is not None

@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["chi2", "raw", "product", "axes"])
+@pytest.mark.promise("An exported index finds in faiss what mercore finds")
 def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     index, points, queries = (
         folder / f"{name}.faiss",

@@ -28,6 +28,7 @@ def array(tmp_path: Path) -> Array:
     return made
 
 
+@pytest.mark.promise("Bounds of an array of another tool whose rows have changed are refused")
 def test_bounds_of_rows_that_have_changed_are_refused(array: Array, tmp_path: Path) -> None:
     codes, queries = str(tmp_path / "codes"), histograms(3, 16, seed=9)
     before = api.search(codes, queries, k=2, exact=True)[1]
@@ -46,6 +47,7 @@ def test_bounds_of_rows_that_have_changed_are_refused(array: Array, tmp_path: Pa
     assert np.array_equal(before.ids, after.ids)
 
 
+@pytest.mark.promise("A certificate says whether its fingerprint covers all rows, by which digest")
 def test_a_certificate_says_what_a_fingerprint_covers(array: Array, tmp_path: Path) -> None:
     out, codes = str(tmp_path / "hits.npz"), str(tmp_path / "codes")
     api.search(codes, histograms(3, 16, seed=9), k=2, exact=True, out=out)

@@ -79,6 +79,9 @@ def copy_of(store: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("encoder", list(ENCODERS.values()), ids=list(ENCODERS))
+@pytest.mark.promise(
+    "Codes grow with their vectors: new parts alone are encoded, and a kill loses nothing"
+)
 def test_only_new_parts_and_the_grown_one_are_encoded(
     encoder: str, vectors: Path, rows: NDArray[np.float32]
 ) -> None:
@@ -187,6 +190,9 @@ def test_sorted_orders_of_grown_codes_are_made_anew(
     np.testing.assert_array_equal(hits.ids[:, 0], [60, 61, 62])
 
 
+@pytest.mark.promise(
+    "Codes grow with their vectors: new parts alone are encoded, and a kill loses nothing"
+)
 def test_a_kill_at_any_moment_leaves_old_codes_or_new_ones(
     vectors: Path, rows: NDArray[np.float32]
 ) -> None:

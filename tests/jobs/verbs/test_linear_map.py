@@ -72,6 +72,7 @@ OF_VECTORS: dict[str, Any] = {"kernel": "rbf", "gamma": 0.02}
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"batch": 2, "threads": 2}], ids=str)
+@pytest.mark.promise("Under a linear map, answers and codes are those of a copy of the mapped rows")
 def test_a_search_of_vectors_is_that_of_mapped_rows(folder: Path, options: dict[str, Any]) -> None:
     linear_map = folder / "map.npy"
     found = hits_of(folder, "base", **OF_VECTORS, **options, linear_map=linear_map)
@@ -89,6 +90,7 @@ def test_a_search_of_vectors_is_that_of_mapped_rows(folder: Path, options: dict[
         ("kpca-bound", {"relaxed": 0.9, "batch": 2}),
     ],
 )
+@pytest.mark.promise("Under a linear map, answers and codes are those of a copy of the mapped rows")
 def test_a_search_of_codes_needs_no_option(
     folder: Path, encoder: str, options: dict[str, Any]
 ) -> None:

@@ -89,6 +89,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.promise(
+    "A search, an exact search and a verify read each header once, an encode the header of its codes twice"
+)
 def test_each_header_is_read_once_and_each_scan_prepares_each_query_once(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +111,9 @@ def test_each_header_is_read_once_and_each_scan_prepares_each_query_once(
 
 
 @pytest.mark.parametrize("state", ["new", "finished"])
+@pytest.mark.promise(
+    "A search, an exact search and a verify read each header once, an encode the header of its codes twice"
+)
 def test_an_encode_reads_the_header_of_its_codes_before_and_under_the_lease(
     state: str, folder: Path
 ) -> None:

@@ -349,6 +349,9 @@ EVERY = {"seed": 0, "kills": 2, "again": 2, "cuts": 0, "left": 8}
 )
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.promise(
+    "After a power cut at any moment, the same command ends in the bytes of an undisturbed run; of a command that had ended, nothing is lost"
+)
 def test_a_power_cut_at_any_moment(
     name: str,
     numbers: dict[str, int],

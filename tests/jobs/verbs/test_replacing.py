@@ -39,6 +39,7 @@ def refused(path: Path, *words: object) -> None:
 
 @pytest.mark.parametrize("suffix", ["npz", "ivecs", "npy", "h5"])
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.promise("A file that exists is not replaced without `--force`")
 def test_hits(suffix: str, exact: bool, data: Path, tmp_path: Path) -> None:
     out = tmp_path / f"hits.{suffix}"
     options = ("--exact",) * exact
@@ -61,6 +62,7 @@ def test_hits_from_python(data: Path, tmp_path: Path) -> None:
     assert report["proved"] == 9
 
 
+@pytest.mark.promise("A file that exists is not replaced without `--force`")
 def test_an_index_and_points(data: Path, tmp_path: Path) -> None:
     index, points = tmp_path / "index", tmp_path / "p.npy"
     words = (f"export {data}/pq {index} --queries {data}/q.npy --points {points}",)

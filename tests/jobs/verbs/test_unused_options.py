@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
+@pytest.mark.promise("An option without effect is refused")
 def test_search(folder: Path, store: str, options: dict[str, Any], because: str) -> None:
     with pytest.raises(InputError) as error:
         api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
@@ -75,6 +76,7 @@ def test_evaluate_without_labels_or_overlap(
     assert str(error.value) == f"{because} Fix: leave {next(iter(option))} out."
 
 
+@pytest.mark.promise("An option without effect is refused")
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
     vectors, new = str(folder / "vectors"), str(folder / "new")
     with pytest.raises(

@@ -166,6 +166,9 @@ def test_rows_lie_by_cell_and_by_number(codes: CodeStore, cells: CellStore) -> N
     assert not Path(f"{cells.where}.sorted").exists()
 
 
+@pytest.mark.promise(
+    "A search of cells gives the answer of the codes in the cells nearest to each query"
+)
 def test_all_cells_give_the_answer_of_all_codes(codes: CodeStore, cells: CellStore) -> None:
     queries, encoder = rows_of(5, QUERIES), encoder_of(codes)
     for selection in (None, RangeSelection(100, 700), bits_of(0.3)):
@@ -185,6 +188,9 @@ def bits_of(share: float) -> BitSelection:
     return BitSelection(np.packbits(mask, bitorder="little"))
 
 
+@pytest.mark.promise(
+    "A search of cells gives the answer of the codes in the cells nearest to each query"
+)
 def test_probes_scan_the_rows_of_the_nearest_cells(codes: CodeStore, cells: CellStore) -> None:
     queries, encoder = rows_of(6, QUERIES), encoder_of(codes)
     flat = scan_codes(OpenCodes(codes, encoder), queries, ROWS, threads=1)
@@ -201,6 +207,9 @@ def test_probes_scan_the_rows_of_the_nearest_cells(codes: CodeStore, cells: Cell
         assert (found.top_k.ids[query, len(ids) :] == -1).all()
 
 
+@pytest.mark.promise(
+    "A search of cells gives the answer of the codes in the cells nearest to each query"
+)
 def test_answers_depend_on_no_thread_batch_or_cache(cells: CellStore) -> None:
     queries, opened = rows_of(7, 70), OpenCells.of(cells, encoder_of(cells), 4)
     expected = opened.scan(queries, 5, threads=1)
@@ -227,6 +236,9 @@ def test_holding_all_cells_reads_nothing_again(cells: CellStore) -> None:
     assert few.hold_all() <= 10 * row
 
 
+@pytest.mark.promise(
+    "The recall that an index expects is that of the true neighbours of its sample"
+)
 def test_recall_is_measured_by_the_true_neighbours(codes: CodeStore, cells: CellStore) -> None:
     curve = curve_of(cells.model)
     assert curve is not None

@@ -122,6 +122,7 @@ def kept(made: Path) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("Machine code is made again when any of its sources changed")
 def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made: Path) -> None:
     assert run(made) == (111, 0)
     first = kept(made)
@@ -162,6 +163,7 @@ def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.promise("Machine code that two processes made is not mixed up")
 def test_code_that_two_processes_made_is_not_mixed_up(made: Path) -> None:
     """Two functions of one name, made in two processes, serve a third one side by side."""
     (made / "loops.py").write_text(FAMILY)
@@ -194,6 +196,7 @@ main()
 
 
 @pytest.mark.slow
+@pytest.mark.promise("A first use says that it compiles")
 def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,7 @@ def test_the_bytes_of_a_row_are_those_of_its_encoded_columns(name: str) -> None:
         ("bin-bound", 8, {"n_groups": 8}),
     ],
 )
+@pytest.mark.promise("The protocols of `compare` give codes of equal work or bytes")
 def test_equal_operations(name: str, count: int, size: dict[str, int]) -> None:
     fields = spec_fields(equal_operations(ENCODERS[name], {}, count))
     assert {field: fields[field] for field in size} == size
@@ -121,6 +122,7 @@ def test_what_is_given_is_kept() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(name=st.sampled_from(list(SMALL)), budget=st.integers(21, 700), dims=st.integers(1, 400))
+@pytest.mark.promise("The protocols of `compare` give codes of equal work or bytes")
 def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, dims: int) -> None:
     kind = ENCODERS[name]
     spec = equal_bytes(kind, {}, budget, rows=1 << 20, dims=dims)

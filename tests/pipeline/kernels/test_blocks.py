@@ -237,6 +237,7 @@ def scores_digest() -> str:
 @pytest.mark.parametrize(
     ("cpu", "features"), slow_then_soak([("x86-64", ""), ("haswell", "+avx2,+fma")])
 )
+@pytest.mark.promise("Processors with fewer instructions give the same bits")
 def test_builds_for_lesser_processors_score_the_same_bits(cpu: str, features: str) -> None:
     """A process whose code is made for a processor without AVX-512, or without AVX2 and
     multiply-add."""

@@ -155,6 +155,9 @@ def test_the_spec_makes_the_kernel_again_where_its_file_is_given(
     np.testing.assert_array_equal(exact(again, X, X), exact(kernel, X, X))
 
 
+@pytest.mark.promise(
+    "No store holds the code of a custom kernel; a kernel with another text is refused"
+)
 def test_a_file_may_have_another_name_but_not_another_text(
     loaded: dict[str, CustomKernel], folder: Path
 ) -> None:
@@ -325,6 +328,7 @@ OR_EVERY_ROW = f"{ROUNDS[:-1]}, or declare SEMIDEFINITE = False and search by ev
         ),
     ],
 )
+@pytest.mark.promise("A custom kernel is checked before it encodes anything")
 def test_kernels_that_are_not_what_they_declare_are_refused(
     tmp_path: Path, text: str, says: str
 ) -> None:
@@ -343,6 +347,9 @@ def test_a_kernel_that_claims_no_definiteness_need_only_be_symmetric(
         check_custom(one_sided, PAIR)
 
 
+@pytest.mark.promise(
+    "A custom kernel that is not semi-definite is searched by every row, and has no codes, bounds or distances"
+)
 def test_a_kernel_that_claims_no_definiteness_has_no_codes_and_no_transform(tmp_path: Path) -> None:
     custom = load_custom(str(write(tmp_path, returning("0.0", semidefinite=False))))
     actions: list[tuple[str, Callable[[], object]]] = [

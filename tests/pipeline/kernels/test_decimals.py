@@ -95,12 +95,14 @@ class TestExactError:
 
     @given(data=st.data())
     @steady(30)
+    @pytest.mark.promise("Float64 scores are within their proven error")
     def test_exact_scores_are_within_their_error(self, kernel: Kernel, data: st.DataObject) -> None:
         rows, others = data.draw(kernel_blocks(signed=signed(kernel)))
         for x, y in list(zip(rows, others, strict=False))[:2]:
             check_exact(kernel, x, y)
 
     @loop_over("hard", HARD)
+    @pytest.mark.promise("Float64 scores are within their proven error")
     def test_hard_rows_score_within_their_error(self, kernel: Kernel, hard: str) -> None:
         x, y = (np.array(row, np.float32) for row in HARD[hard])
         check_exact(kernel, x, y)

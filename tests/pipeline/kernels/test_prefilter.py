@@ -55,6 +55,7 @@ def errors(
 @every_kernel
 @given(data=st.data())
 @steady(150)
+@pytest.mark.promise("Float32 prefilters lose nothing that counts")
 def test_a_screened_score_is_within_its_error(kernel: Kernel, data: st.DataObject) -> None:
     rows, queries = data.draw(kernel_blocks(signed=is_signed(kernel)))
     off, error = errors(kernel, rows, queries)
@@ -141,6 +142,7 @@ def made_pairs(
 
 @every_kernel
 @loop_over("threads", [1, 2])
+@pytest.mark.promise("Float32 prefilters lose nothing that counts")
 def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) -> None:
     queries = kernel_rows("dense", "float32", (7, 24), signed=is_signed(kernel), seed=3)
     rows = kernel_rows("dense", "float32", (2 * PAIRS // 7, 24), signed=is_signed(kernel), seed=4)

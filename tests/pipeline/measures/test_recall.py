@@ -156,6 +156,7 @@ def test_a_true_neighbour_stored_as_float32_is_not_lost_to_rounding(swap: bool) 
 
 
 @given(pairs())
+@pytest.mark.promise("Recall follows its four definitions")
 def test_recalls_by_ids_equal_their_slow_forms(pair: tuple[Ids, Ids]) -> None:
     returned, true = pair
     k, kt = returned.shape[1], true.shape[1]
@@ -174,6 +175,7 @@ def test_recalls_by_ids_equal_their_slow_forms(pair: tuple[Ids, Ids]) -> None:
 
 
 @given(scored())
+@pytest.mark.promise("Recall follows its four definitions")
 def test_tie_aware_recall_equals_its_slow_form(case: tuple[Found, Found, int]) -> None:
     returned, true, k = case
     assert returned.scores is not None

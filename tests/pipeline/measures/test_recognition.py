@@ -75,6 +75,7 @@ def hashed(draw: st.DrawFn) -> tuple[Ids, Ids, NDArray[np.float64]]:
 
 
 @given(labelled())
+@pytest.mark.promise("Recognition, coverage and overlap follow the papers")
 def test_recognition_rates_equal_their_slow_form(case: tuple[Ids, Ids, Ids]) -> None:
     found, labels, query_labels = case
     for k in range(1, found.shape[1] + 1):
@@ -116,6 +117,7 @@ def test_recognition_rates_are_given_up_to_the_neighbours_that_vote() -> None:
 
 
 @given(sides())
+@pytest.mark.promise("Recognition, coverage and overlap follow the papers")
 def test_coverage_equals_its_slow_form(case: tuple[Ids, Ids]) -> None:
     found, true = case
     for n in range(1, found.shape[1] + 1):
@@ -140,6 +142,7 @@ def test_coverages_are_given_at_the_ranks_of_the_truth() -> None:
 
 
 @given(hashed(), st.integers(0, BITS), st.sampled_from([0.0, 0.25, 0.6, 1.0]))
+@pytest.mark.promise("Recognition, coverage and overlap follow the papers")
 def test_overlap_equals_its_slow_form(
     case: tuple[Ids, Ids, NDArray[np.float64]], radius: int, threshold: float
 ) -> None:

@@ -132,6 +132,9 @@ def sorted_codes(
 
 
 @loop_over(("neighbours", "threads"), [(0, 1), (3, 3), (200, 1), (1000, 2)])
+@pytest.mark.promise(
+    "A search of sorted orders scores the rows next to each query, by the true kernel"
+)
 def test_candidates_are_the_rows_around_each_query_in_every_order(
     neighbours: int, threads: int, sorted_codes: OrderStore, twin: list[list[int]]
 ) -> None:

@@ -69,6 +69,7 @@ def check(found: TopK, points: Floats, rows: Floats) -> None:
     parts=st.integers(1, 4),
     seed=st.integers(0, 99),
 )
+@pytest.mark.promise("Filtered scans of codes give the ids and scores of plain float32 scans")
 def test_scans_keep_what_the_slow_truth_keeps(
     n: int, d: int, nq: int, k: int, dtype: str, whole: bool, parts: int, seed: int
 ) -> None:

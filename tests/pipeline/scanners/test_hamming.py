@@ -72,6 +72,7 @@ def check(found: TopK, queries: Codes, codes: Codes, bits: int) -> None:
     parts=st.integers(1, 4),
     seed=st.integers(0, 99),
 )
+@pytest.mark.promise("Filtered scans of codes give the ids and scores of plain float32 scans")
 def test_scans_keep_what_the_slow_truth_keeps(
     n: int, width: int, nq: int, k: int, distinct: int, unused: int, parts: int, seed: int
 ) -> None:

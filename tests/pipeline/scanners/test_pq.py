@@ -129,6 +129,7 @@ def test_long_codes(M: int) -> None:
 
 @loop_over("M", [4, 8, 16, 32])
 @pytest.mark.parametrize("style", ["normal", "distances", "far"])
+@pytest.mark.promise("Filtered scans of codes give the ids and scores of plain float32 scans")
 def test_the_filter_dismisses_rows_and_never_a_hit(
     M: int, style: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def same(found: TopK, expected: TopK) -> None:
     parts=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
+@pytest.mark.promise("Filtered scans of codes give the ids and scores of plain float32 scans")
 def test_filtered_scans_equal_the_float32_scan(
     n: int,
     m: int,
@@ -326,6 +327,7 @@ def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
+@pytest.mark.promise("Processors with fewer instructions give the same bits")
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same property in a process whose code is made for a processor without AVX-512, or without
     AVX2."""

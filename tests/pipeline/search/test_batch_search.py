@@ -290,6 +290,7 @@ def test_its_order_is_that_of_the_true_scores_to_the_bit(
 
 @every_kernel
 @loop_over(("threads", "batch"), [(1, 1), (3, 5), (2, 22)])
+@pytest.mark.promise("Answers do not depend on threads, batch, parts or bound")
 def test_true_hits_depend_on_neither_threads_nor_batch(
     name: str, vectors: VectorStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:

@@ -143,6 +143,7 @@ def test_vectors_are_read_soon_if_the_last_window_had_rows_of_most_parts(
 
 
 @loop_over("k", [1, K])
+@pytest.mark.promise("No row that was left out has a bound above the one in the certificate")
 def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(
     made: Made, queries: NDArray[Any], k: int
 ) -> None:
@@ -261,6 +262,7 @@ def test_bounds_that_rule_nothing_out_leave_every_row(
 
 
 @pytest.mark.parametrize("many", [0.25, 0.9])
+@pytest.mark.promise("Where bounds fail, every row is scored, and the command says so")
 def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_few(
     many: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,9 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
         ("intersection", BinBoundSpec(n_groups=16)),
         ("hellinger", BinBoundSpec(n_groups=16)),
     ],
+)
+@pytest.mark.promise(
+    "Exact search returns the true neighbours, under every kernel and on adversarial rows"
 )
 def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: Path) -> None:
     found = adversary(name, 120, 3, seed=8)

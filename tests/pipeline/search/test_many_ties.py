@@ -57,6 +57,7 @@ def test_rows_without_a_shared_bin_tie_at_zero_and_go_by_row(name: str) -> None:
     assert asked.call_count <= 3 * 3  # a row of each kind, not each row
 
 
+@pytest.mark.promise("A query that many rows tie for is answered, and costs the others nothing")
 def test_only_queries_that_rows_tie_for_are_asked_again() -> None:
     rows, queries = histograms(3000, D, seed=2), histograms(40, D, seed=3)
     rows[100:2100] = queries[7]
@@ -101,6 +102,7 @@ def test_lists_and_slices_change_no_answer(
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.promise("A query that many rows tie for is answered, and costs the others nothing")
 def test_the_memory_is_that_of_a_few_queries(tmp_path: Path) -> None:
     rows, queries = rows_apart(8_000), queries_apart(100)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=2048)
@@ -114,6 +116,7 @@ def test_the_memory_is_that_of_a_few_queries(tmp_path: Path) -> None:
     assert peak < 25e6  # the pairs of all queries would take 120 MB
 
 
+@pytest.mark.promise("`rbf` tells apart rows that are far from the query")
 def test_rows_far_from_a_query_are_told_apart_by_a_gaussian() -> None:
     rows = np.array([[11.4], [11.0], [10.9], [30], [11.0], [40]], np.float32)
     answers = prove(rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=3)

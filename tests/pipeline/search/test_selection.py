@@ -160,6 +160,9 @@ def settings(case: Case, threads: int, rerank: int | None = None) -> SearchSetti
 @loop_over("name", CASES)
 @loop_over("threads", [1, 2])
 @pytest.mark.parametrize("encoder", SPECS)
+@pytest.mark.promise(
+    "A search among some rows finds their nearest, in every kind of search, and its certificate names them"
+)
 def test_codes_of_selected_rows(encoder: str, threads: int, name: str, made: Made) -> None:
     case, codes = CASES[name], made.codes[encoder]
     every = scan_codes(opened(codes), made.queries, N, threads=1)  # the scores of all rows

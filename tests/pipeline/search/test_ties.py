@@ -74,6 +74,7 @@ def resolved(
 @each_kernel
 @loop_over("adversary_name", ["one ulp apart", "permuted", "small counts", "duplicated"])
 @loop_over("noise", [None, 1, 2])
+@pytest.mark.promise("Decimals decide what float64 leaves open; equal scores go to the lower id")
 def test_the_order_is_that_of_real_scores(
     name: str, adversary_name: str, noise: int | None
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_order_is_that_of_real_scores(
 
 @each_kernel
 @loop_over("noise", [None, 3])
+@pytest.mark.promise("Decimals decide what float64 leaves open; equal scores go to the lower id")
 def test_rows_of_one_real_score_tie_and_go_by_row(name: str, noise: int | None) -> None:
     found = adversary("permuted", N, NQ)
     for k in (1, K, N):
@@ -153,6 +155,7 @@ def test_decimals_are_asked_of_the_first_k_alone() -> None:
             resolved(make_kernel("chi2"), rows, query, 3)
 
 
+@pytest.mark.promise("Near-equal scores of a custom kernel are in the order of float64, and tie")
 def test_without_a_formula_near_scores_are_in_the_order_of_float64_and_tie() -> None:
     found = adversary("permuted", N, NQ)
     rows, queries = found.rows, found.queries

@@ -123,6 +123,7 @@ def test_true_claims_are_proved(search: ExactSearch, queries: NDArray[Any], true
 
 @loop_over("rank", range(K))
 @pytest.mark.parametrize("wrong", ["another", "next", "missing", "repeated"])
+@pytest.mark.promise("`verify` proves true neighbours, and refutes every error with its rank")
 def test_one_wrong_id_is_found_at_its_rank(
     search: ExactSearch, queries: NDArray[Any], true: Ids, rank: int, wrong: str
 ) -> None:
@@ -181,6 +182,7 @@ class TestTies:
     """Rows of one real score stand for each other."""
 
     @pytest.mark.parametrize("name", ["chi2", "hellinger", "cosine", "intersection"])
+    @pytest.mark.promise("Any rows that tie are right")
     def test_any_rows_that_tie_are_right(self, name: str) -> None:
         found = adversary("permuted", 40, 3)
         search, rng = unbounded(make_kernel(name), found.rows), np.random.default_rng(1)
@@ -238,6 +240,7 @@ class TestTies:
         assert said.words() == ["tied"] * 3
 
 
+@pytest.mark.promise("A claimed score decides no verdict")
 def test_a_query_that_is_refuted_costs_the_others_nothing(
     queries: NDArray[Any], rows: NDArray[Any], tmp_path: Path
 ) -> None:

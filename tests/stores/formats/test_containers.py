@@ -85,6 +85,7 @@ def assert_read(path: str, rows: NDArray[Any], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.promise("Every format is read as its own library writes it")
 def test_reads_what_its_library_wrote(tmp_path: Path, name: str) -> None:
     @steady(40)
     @given(data=st.data(), dtype=st.sampled_from(DTYPES))

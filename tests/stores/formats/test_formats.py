@@ -124,6 +124,7 @@ def test_reads_its_layout_in_any_slices(
 
 
 @pytest.mark.parametrize("suffix", ["fvecs", "ivecs", "bvecs"])
+@pytest.mark.promise("Every format is read as its own library writes it")
 def test_faiss_reads_and_writes_the_same_texmex_files(tmp_path: Path, suffix: str) -> None:
     readers = {"fvecs": FAISS.fvecs_read, "ivecs": FAISS.ivecs_read, "bvecs": FAISS.bvecs_mmap}
     writers = {"fvecs": FAISS.fvecs_write, "ivecs": FAISS.ivecs_write}
@@ -282,6 +283,8 @@ BAD_FILES = {  # … stands for any text
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.promise("Headers of foreign files are checked against the file's size")
+@pytest.mark.promise("No pickle is read")
 def test_refuses_a_bad_file(tmp_path: Path, name: str) -> None:
     for data, told in BAD_FILES[name]:
         error = InputError if "not exact" in told else FormatError
@@ -499,6 +502,7 @@ def test_folders_that_are_no_array_of_rows(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.promise("Headers of foreign files are checked against the file's size")
 def test_zarr_metadata_is_distrusted(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "good"), data=np.zeros((4, 2), "f4"))
     good = json.loads((tmp_path / "good" / "zarr.json").read_text())
@@ -550,6 +554,7 @@ def test_zarr_v2_of_another_making_is_refused(
 
 
 @pytest.mark.parametrize("place", ["filters", "compressor"])
+@pytest.mark.promise("No pickle is read")
 def test_zarr_never_unpickles(tmp_path: Path, place: str) -> None:
     class Trap:
         def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:

@@ -40,6 +40,9 @@ def test_hits_that_are_not_mutated_are_read(tmp_path: Path, name: str) -> None:
     assert (read_hits(str(tmp_path / name)).ids == HITS.ids).all()
 
 
+@pytest.mark.promise(
+    "A damaged file of rows or hits gives rows of its announced shape, or one error"
+)
 def test_a_thousand_mutated_files(tmp_path: Path) -> None:
     outcomes = [run_case(case, tmp_path) for case in range(1_000)]
     assert outcomes.count("read") > 100

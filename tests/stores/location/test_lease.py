@@ -94,6 +94,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.promise("Leases are readable by their owner alone")
 def test_the_file_names_the_owner_and_goes_at_the_end(tmp_path: Path) -> None:
     with lease(tmp_path / "store") as handle:
         handle.check()
@@ -171,6 +172,7 @@ def test_a_killed_owner_is_followed_at_once(tmp_path: Path, holders: Callable[..
     assert names(tmp_path) == []
 
 
+@pytest.mark.promise("A killed owner is followed at once, a stopped one is waited for")
 def test_a_stopped_owner_is_waited_for(tmp_path: Path, holders: Callable[..., Holder]) -> None:
     first = holders()
     assert first.says() == "held"

@@ -74,6 +74,9 @@ def tenures(logs: Path) -> dict[int, list[Tenure]]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise(
+    "One command at a time writes to a location; the second waits and then finds all done"
+)
 def test_races_have_one_owner_at_a_time_and_leave_the_undisturbed_stores(
     tmp_path: Path,
 ) -> None:

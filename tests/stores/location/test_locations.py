@@ -202,6 +202,7 @@ def test_what_a_killed_creation_left_is_deleted_by_the_next(
     assert "zarr.json" in server.keys(prefix)
 
 
+@pytest.mark.promise("Nothing is deleted that is not of a store's layout")
 def test_nothing_is_deleted_that_is_not_of_a_stores_layout(
     server: ObjectServer, prefix: str, there: str
 ) -> None:
@@ -216,6 +217,7 @@ def test_nothing_is_deleted_that_is_not_of_a_stores_layout(
     assert server.keys(prefix) == [MARKER, "thesis.tex", "vectors/c/7/0"]
 
 
+@pytest.mark.promise("Nothing is deleted that is not of a store's layout")
 def test_a_neighbours_objects_are_left_alone(server: ObjectServer, prefix: str, there: str) -> None:
     for key in (f"{prefix}/codes2/zarr.json", f"{prefix}/codes.old", f"{prefix}/cod"):
         server.put(key, b"a neighbour's")

@@ -22,6 +22,7 @@ def test_a_file_is_published_with_the_folders_above_it_and_replaced(tmp_path: Pa
     assert [entry.name for entry in path.parent.iterdir()] == ["0"]
 
 
+@pytest.mark.promise("A file is whole or absent, after a power cut too")
 def test_the_bytes_are_durable_before_the_name_and_the_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def failing(error: BaseException) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
 )
+@pytest.mark.promise("A file is whole or absent, after a power cut too")
 def test_a_failure_leaves_nothing_behind_and_the_old_file_whole(
     where: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

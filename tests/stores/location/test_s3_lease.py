@@ -128,6 +128,9 @@ def test_the_second_waits_until_the_first_gives_it_back(server: ObjectServer, ur
     assert server.keys(url.removeprefix(f"s3://{BUCKET}/").rpartition("/")[0]) == []
 
 
+@pytest.mark.promise(
+    "A dead owner of a lease is followed after its time; one that comes back stops"
+)
 def test_an_owner_that_was_killed_is_followed_after_its_time(
     server: ObjectServer, url: str
 ) -> None:
@@ -143,6 +146,9 @@ def test_an_owner_that_was_killed_is_followed_after_its_time(
     second.end()
 
 
+@pytest.mark.promise(
+    "A dead owner of a lease is followed after its time; one that comes back stops"
+)
 def test_an_owner_that_was_stopped_loses_it_and_notices(server: ObjectServer, url: str) -> None:
     first = Holder(url)
     assert first.says() == "held"

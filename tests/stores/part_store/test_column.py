@@ -146,6 +146,7 @@ def zarr_codecs(compressor: str) -> list[Any]:
 
 @every_compressor
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+@pytest.mark.promise("Any Zarr library reads the stores")
 def test_metadata_and_chunks_have_the_bytes_that_zarr_writes(compressor: str) -> None:
     for dtype, width in product(DTYPES, (None, 3)):
         column = Column(
@@ -178,6 +179,7 @@ def test_metadata_and_chunks_have_the_bytes_that_zarr_writes(compressor: str) ->
 
 
 @pytest.mark.parametrize("compressor", EVERYBODY_READS)
+@pytest.mark.promise("Any Zarr library reads the stores")
 def test_a_store_is_a_zarr_group_that_opens_without_a_warning(
     compressor: str, tmp_path: Path
 ) -> None:

@@ -49,6 +49,9 @@ def both() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return rows, other
 
 
+@pytest.mark.promise(
+    "Rows made to have the checksums of others have another fingerprint, and `check` finds them"
+)
 def test_stores_of_rows_with_equal_checksums_have_other_fingerprints(
     both: tuple[NDArray[np.uint8], ...], tmp_path: Path
 ) -> None:
@@ -66,6 +69,9 @@ def test_stores_of_rows_with_equal_checksums_have_other_fingerprints(
         api.search(codes, both[0][:2], k=1, exact=True, vectors=stores[1])
 
 
+@pytest.mark.promise(
+    "Rows made to have the checksums of others have another fingerprint, and `check` finds them"
+)
 def test_check_finds_rows_with_the_checksums_of_others(
     both: tuple[NDArray[np.uint8], ...], tmp_path: Path
 ) -> None:

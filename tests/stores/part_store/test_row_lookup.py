@@ -90,6 +90,7 @@ def looked_up(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
         (8, "uint8", 16, "none"),  # a part is shorter than a block
     ],
 )
+@pytest.mark.promise("A row that is looked up is the one that was written, or is refused")
 def test_rows_are_the_ones_that_were_written(
     dims: int, dtype: str, part_rows: int, compressor: str, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def swap_blocks(data: bytes) -> bytes:
         (lambda data: data[: 20 * 51 * 320], 20 * 51, 3),
     ],
 )
+@pytest.mark.promise("A row that is looked up is the one that was written, or is refused")
 def test_a_wrong_block_is_refused_if_it_is_read_and_only_then(
     change: Callable[[bytes], bytes],
     wrong: int,
@@ -173,6 +175,7 @@ def test_a_wrong_block_is_refused_if_it_is_read_and_only_then(
 
 
 @loop_over("kind", ["truncated", "of another chunk", "no numbers"])
+@pytest.mark.promise("A row that is looked up is the one that was written, or is refused")
 def test_a_table_that_is_not_that_of_its_chunk_is_refused(
     kind: str, stored: tuple[NDArray[Any], VectorStore], tmp_path: Path
 ) -> None:
@@ -253,6 +256,7 @@ def without_blocks(stored: VectorStore, target: Path) -> VectorStore:
     return open_vector_store(target)
 
 
+@pytest.mark.promise("Stores of earlier versions get checksums of blocks in place")
 def test_blocks_are_added_to_a_store_of_an_earlier_version(
     stored: tuple[NDArray[Any], VectorStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

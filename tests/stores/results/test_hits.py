@@ -217,6 +217,9 @@ def test_no_hits_fit_npz_and_parquet_alone(tmp_path: Path, shape: tuple[int, int
 
 
 @pytest.mark.parametrize("name", ["a.ivecs", "a.ibin"])
+@pytest.mark.promise(
+    "Hits are the same in every format; an id beyond int32 is refused where it does not fit"
+)
 def test_ids_above_int32_are_refused_before_anything_is_touched(tmp_path: Path, name: str) -> None:
     write_hits(str(tmp_path / name), Hits(scores=SCORES, ids=IDS))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -371,6 +374,7 @@ BAD_FILES = [  # … stands for any text
 
 
 @loop_over(("name", "data", "expected"), BAD_FILES)
+@pytest.mark.promise("No pickle is read")
 def test_bad_files_are_refused(tmp_path: Path, name: str, data: bytes, expected: str) -> None:
     message = told(FormatError, read_hits, written(tmp_path, name, data))
     assert re.fullmatch(re.escape(f"{name}{expected}").replace("…", ".*"), message), message

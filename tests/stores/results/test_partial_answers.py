@@ -94,6 +94,7 @@ def test_equal_batches_have_equal_bytes(out: str) -> None:
         np.testing.assert_array_equal(loaded["ids"], IDS, strict=True)
 
 
+@pytest.mark.promise("No pickle is read")
 def test_no_object_is_ever_pickled(out: str) -> None:
     answers = Answers(out, JOB)
     with pytest.raises(ValueError, match="pickle"):
@@ -326,6 +327,9 @@ def test_a_kill_in_the_middle_of_clearing_leaves_a_search_that_resumes(
     assert names(Path(out).parent) == []
 
 
+@pytest.mark.promise(
+    "After a power cut at any moment, the same command ends in the bytes of an undisturbed run; of a command that had ended, nothing is lost"
+)
 def test_a_power_cut_takes_no_batch(out: str, tmp_path: Path) -> None:
     with recorded(tmp_path) as steps:
         Answers(out, JOB).put(0, BATCH)

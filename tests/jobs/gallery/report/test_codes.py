@@ -65,6 +65,7 @@ def reported(folder: Path, store: str, **options: Any) -> tuple[dict[str, Any], 
     return report, check_rules(out.read_text())
 
 
+@pytest.mark.promise("A report needs no other file, and shows the recall of search and evaluate")
 def test_recall_and_certificate_are_those_of_the_verbs(folder: Path) -> None:
     words = {"queries": folder / "queries.npy", "truth": folder / "truth.npz"}
     report, page = reported(folder, "aska", **words)
@@ -103,6 +104,7 @@ def measured_of(store: Path) -> CodeFigures:
     return measured
 
 
+@pytest.mark.promise("In a report, a row of the store is never its own neighbour")
 def test_a_row_does_not_find_itself(folder: Path) -> None:
     measured = measured_of(folder / "pq")
     own = measured.query_ids

@@ -58,6 +58,9 @@ def about(codes: Path) -> dict[str, Any]:
     ],
     ids=lambda value: str(value)[:30],
 )
+@pytest.mark.promise(
+    "Without an encoder, `encode` takes the one that the guide's table says, and says why; begun codes keep theirs"
+)
 def test_the_choice_is_printed_and_reported(
     rows: str,
     words: tuple[object, ...],
@@ -91,6 +94,9 @@ def test_an_encoder_that_is_named_has_no_reason(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "encoder", ["aska:metric=distance", "klsh:bits=16,landmarks=32", "kpca-bound"]
+)
+@pytest.mark.promise(
+    "Without an encoder, `encode` takes the one that the guide's table says, and says why; begun codes keep theirs"
 )
 def test_begun_codes_keep_their_encoder(encoder: str, folder: Path, tmp_path: Path) -> None:
     rows, codes = tmp_path / "rows", tmp_path / "codes"

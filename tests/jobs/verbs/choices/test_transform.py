@@ -47,6 +47,9 @@ def begun(folder: Path, codes: Path, scale: float) -> None:
     succeed(f"encode {folder}/vectors {codes}", *words)
 
 
+@pytest.mark.promise(
+    "`--transform auto` takes the transform of the greatest recall on a sample; begun codes keep theirs"
+)
 def test_the_chosen_transform_is_that_of_the_store(folder: Path, tmp_path: Path) -> None:
     outcome = encode(folder, tmp_path / "codes", "--json")
     assert outcome.code == 0, outcome.err
@@ -69,6 +72,9 @@ def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_choice")
+@pytest.mark.promise(
+    "`--transform auto` takes the transform of the greatest recall on a sample; begun codes keep theirs"
+)
 def test_a_second_run_goes_on_with_the_transform_of_the_store(folder: Path, tmp_path: Path) -> None:
     codes = tmp_path / "codes"
     begun(folder, codes, 2.5)

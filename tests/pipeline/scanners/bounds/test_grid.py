@@ -126,6 +126,9 @@ class Case:
         (70, 48, 9, 4),
     ],
 )
+@pytest.mark.promise(
+    "Codes of `kpca-pq`, `map-pq`, `pca-pq` and `pq` prove answers: no pair that reaches a threshold is left out"
+)
 def test_pairs_are_those_of_plain_numpy(
     form: str, rows: int, nq: int, count: int, width: int
 ) -> None:

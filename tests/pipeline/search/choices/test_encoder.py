@@ -71,6 +71,9 @@ def kernel_of(case: Case) -> Kernel:
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=str)
+@pytest.mark.promise(
+    "Without an encoder, `encode` takes the one that the guide's table says, and says why; begun codes keep theirs"
+)
 def test_the_encoder_of_a_kernel_rows_and_options(case: Case) -> None:
     made = choose_encoder(
         kernel_of(case), case.given.split(), rows=case.rows, filled=case.filled, scaled=case.scaled

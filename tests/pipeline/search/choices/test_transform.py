@@ -55,6 +55,9 @@ def first_ten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("first_ten")
 @loop_over("spec", SPECS)
+@pytest.mark.promise(
+    "`--transform auto` takes the transform of the greatest recall on a sample; begun codes keep theirs"
+)
 def test_recalls_are_those_of_codes_by_hand(
     spec: EncoderSpec, rows: NDArray[Any], tmp_path: Path
 ) -> None:
@@ -121,6 +124,9 @@ def test_a_model_of_more_rows_than_the_sample_is_fitted_on_the_store(rows: NDArr
 @loop_over(
     ("recalls", "scale"),
     [((0.1, 0.2, 0.3, 0.2, 0.1), 5), ((0.5, 0.7, 0.7, 0.6, 0.7), 3), ((1.0,) * 5, 1)],
+)
+@pytest.mark.promise(
+    "`--transform auto` takes the transform of the greatest recall on a sample; begun codes keep theirs"
 )
 def test_the_greatest_recall_wins_and_of_equal_ones_the_smallest(
     recalls: tuple[float, ...], scale: float
