@@ -26,6 +26,7 @@ from mercore.stores.location.publish import publish, storage_errors, sync_folder
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
+from mercore.stores.results.hit_table import HitLists, HitTable
 from mercore.stores.results.id_arrays import IdsAndScores, dtype_shape, ids_and_scores, read_npy_ids
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
 from mercore.stores.wording import setting
@@ -37,8 +38,8 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hits:
-    """The top-k rows per query.
+class Hits(HitTable):
+    """The top-k rows per query, which become a table by ``to_pandas`` and its like.
 
     ``scores`` are float32 or float64 [nq, k], descending, or None if the file has none. ``ids`` are
     int64[nq, k], -1 where a query has fewer than k.
@@ -80,6 +81,12 @@ class Hits:
         assert self.scores is not None
         found = self.ids[query] >= 0
         return self.ids[query][found], self.scores[query][found]
+
+    def lists(self) -> HitLists:
+        """Return the hits of all queries in one list: those of query q begin at ``lims[q]``."""
+        found = self.ids >= 0
+        lims = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        return lims, self.ids[found], None if self.scores is None else self.scores[found]
 
     def json(self) -> dict[str, Any]:
         """Return lists; where a query has fewer hits, the id is −1 and the score None."""

@@ -13,6 +13,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats.npz import ArrayInPieces, Arrays, npz_bytes, publish_npz, read_npz
 from mercore.stores.location.publish import publish
 from mercore.stores.location.scratch import sweep
+from mercore.stores.results.hit_table import HitLists, HitTable
 from mercore.stores.results.hits import MAX_INT32, check_hits_path, remove_certificate
 from mercore.stores.wording import setting
 
@@ -21,8 +22,8 @@ FORMATS = ("npz", "parquet", "ibin", FAISS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RangeHits:
-    """The rows within a threshold of each query.
+class RangeHits(HitTable):
+    """The rows within a threshold of each query, which become a table as ``Hits`` do.
 
     The rows of query q are ``ids[lims[q]:lims[q + 1]]``, with ``scores`` of the same positions, the
     nearest first; ties go to the lower id. ``lims`` is int64[nq + 1], ``ids`` int64[hits], and
@@ -45,6 +46,10 @@ class RangeHits:
         """Return the ids and the scores of the hits of a query."""
         place = slice(int(self.lims[query]), int(self.lims[query + 1]))
         return self.ids[place], self.scores[place]
+
+    def lists(self) -> HitLists:
+        """Return the hits of all queries in one list: those of query q begin at ``lims[q]``."""
+        return self.lims, self.ids, self.scores
 
     def json(self) -> dict[str, Any]:
         """Return lists."""
