@@ -1,8 +1,9 @@
 """The verbs: each is declared here once, as a Python function from which its command is made too.
 
 Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask, xarray,
-Zarr or h5py, data frames, CSR matrices or lists; hits may be arrays of ids [nq, k]. Every function
-returns the report that its command prints as JSON; ``search`` returns the hits too.
+Zarr or h5py, data frames, Arrow data or DLPack tensors of any library, CSR matrices or lists; hits
+may be arrays of ids [nq, k]. Every function returns the report that its command prints as JSON;
+``search`` returns the hits too.
 """
 
 import os

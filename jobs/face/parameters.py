@@ -40,8 +40,9 @@ Source = Annotated[
     Rows | Sequence[Rows],
     Param(
         "A file, or rows [n, d]: an array of NumPy, Dask, xarray, Zarr or h5py, a memmap, a data "
-        "frame of pandas or polars, a table of pyarrow, a column of lists, a CSR matrix, or a list "
-        "of lists; or several of these, whose rows follow one another.",
+        "frame of pandas or polars, a table, a stream or a column of lists of a library that gives "
+        "Arrow data, a tensor of one that shares memory by DLPack, a CSR matrix, or a list of "
+        "lists; or several of these, whose rows follow one another.",
         type=READ,
         several=True,
     ),

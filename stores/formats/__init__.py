@@ -68,7 +68,12 @@ __all__ = [
 
 
 def open_source(
-    path: AnyRows, *, form: str | None = None, rows: str | None = None, ingesting: bool = False
+    path: AnyRows,
+    *,
+    form: str | None = None,
+    rows: str | None = None,
+    ingesting: bool = False,
+    once: bool = False,
 ) -> Source:
     """Open rows: a file, a Zarr array, a folder of tables or images, or an array in memory.
 
@@ -76,7 +81,8 @@ def open_source(
     ----------
     form : the name of the file's format; None: its suffix says it
     rows : a range such as ``1000:2000``; None: all rows
-    ingesting : whether images, and rows that can be read only once, will do
+    ingesting : whether images, and files that can be read only once, will do
+    once : whether the rows of an Arrow stream may be read only once: see ``open_array``
 
     Raises
     ------
@@ -93,7 +99,7 @@ def open_source(
     span = (0, None) if rows is None else parse_rows(rows)
     if not isinstance(path, str):
         _refuse_format(form, "an array")
-        return _ranged(open_array(path), span)
+        return _ranged(open_array(path, once=once and rows is None), span)
     if _is_stream(path, form):
         _check_ingesting(path, ingesting, "a stream is read forward once")
         return _open_stream(path, form, span)
