@@ -207,7 +207,7 @@ def _from_dlpack(rows: Any) -> NDArray[Any]:  # noqa: ANN401 - an array of any l
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(
             f"{NAME} is of type {type(rows).__name__}, which NumPy cannot share ({error}). Fix: "
-            "pass plain numbers of a dtype of NumPy."
+            "convert it to float32."
         ) from error
 
 
