@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from mercore.stores.formats import Sliced
     from mercore.stores.formats.labels import AnyLabels
     from mercore.stores.results.hits import AnyHits
+    from mercore.stores.results.names import AnyNames
 else:  # types of values in memory, whose modules take long to load
-    Sliced = AnyLabels = AnyHits = RowSet = Any
+    Sliced = AnyLabels = AnyHits = AnyNames = RowSet = Any
 
 StrPath = str | Path
 Rows = StrPath | Sliced
@@ -220,5 +221,15 @@ AskedLabels = Annotated[
 QueryLabels = Annotated[
     LabelRows | None,
     Param("Labels of the queries, int64[nq], for ``labels``.", type=READ, metavar="NPY"),
+]
+IdNames = Annotated[
+    StrPath | AnyNames | None,
+    Param(
+        "Show a name beside each id: one text or whole number per id of the store, in a .npy, "
+        "FILE.parquet::COLUMN, an array, a list, or a column of a data frame. Only the names of "
+        "rows that were found are read.",
+        type=READ,
+        metavar="NAMES",
+    ),
 ]
 Page = Annotated[StrPath, Param("Write the page to this file.", type=WRITTEN, metavar="PAGE.html")]

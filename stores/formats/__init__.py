@@ -230,11 +230,7 @@ def _open_folder(
 
     if any((Path(path) / name).exists() for name in METADATA):
         return _ranged(open_zarr(path), span)
-    tables = sorted(
-        str(each)
-        for each in Path(path).iterdir()
-        if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
-    )
+    tables = _tables_in(path)
     if tables:
         return _ranged(_open_arrow(path, member, tables), span)
     from mercore.stores.formats.images import ImageFolder, Images, image_files
@@ -244,6 +240,27 @@ def _open_folder(
         return open_zarr(path)  # which says what it expected
     _check_ingesting(path, ingesting, "images become vectors (GIST) when they are ingested")
     return Images(_ranged(ImageFolder(path, files), span), by_colour=False)
+
+
+def _tables_in(folder: str) -> list[str]:
+    """Return the Parquet and Arrow files of a folder, in the order of their names."""
+    return sorted(
+        str(each)
+        for each in Path(folder).iterdir()
+        if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
+    )
+
+
+def table_files(path: str) -> tuple[list[str], str | None]:
+    """Return the Parquet and Arrow files of a path, a folder or a pattern, and the named column.
+
+    There are no files if it names another one.
+    """
+    base, column = split_member(path)
+    if Path(base).is_dir():
+        return _tables_in(base), column
+    is_table = PurePath(base).suffix.lower() in TABLES
+    return _matching(base) or [base] * is_table, column
 
 
 def _matching(pattern: str) -> list[str]:

@@ -56,10 +56,10 @@ class ArrowSource(StoredSource):
         columns: str | None,
         opened: "Callable[[str], Pieces] | None" = None,
     ) -> None:
-        self.name, self._opened = name, opened or _opened
+        self.name, self._opened = name, opened or open_pieces
         first = self._opened(paths[0])
         self._columns = _chosen(first.schema, columns, name)
-        self._fields = _fields_of(first, self._columns, paths[0])
+        self._fields = fields_of(first, self._columns, paths[0])
         self._pieces = [piece for path in paths for piece in self._pieces_of(path)]
         self._starts = np.cumsum([0, *(piece.rows for piece in self._pieces)]).tolist()
         self._lock, self._at = Lock(), -1
@@ -100,7 +100,7 @@ class ArrowSource(StoredSource):
     def _pieces_of(self, path: str) -> list[Piece]:
         """Return the pieces of a file, whose columns must be those of the first."""
         file = self._opened(path)
-        found = _fields_of(file, self._columns, path)
+        found = fields_of(file, self._columns, path)
         if found != self._fields:
             raise FormatError(
                 f"{path}: columns {_shown(found)}, expected {_shown(self._fields)} as in the "
@@ -313,9 +313,9 @@ def read_column(path: str, column: str | None) -> NDArray[Any]:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = _opened(path)
+    file = open_pieces(path)
     names = file.schema.names if column is None else [column]
-    if len(_fields_of(file, names, path)) != 1:
+    if len(fields_of(file, names, path)) != 1:
         raise FormatError(
             f"{path}: columns {_shown(list(file.schema))}, expected one. Fix: name it, as "
             f"{path}::COLUMN."
@@ -355,7 +355,7 @@ def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
     return pa.table({"rows": held})
 
 
-def _opened(path: str) -> "Pieces":
+def open_pieces(path: str) -> "Pieces":
     """Open a file by its first bytes."""
     file = open_binary(path)
     reader = pa.PythonFile(FileReader(file), mode="r")
@@ -376,7 +376,7 @@ def _decode_names(schema: pa.Schema) -> None:
         _ = field.name, str(field.type)
 
 
-def _fields_of(file: "Pieces", columns: list[str], path: str) -> list[pa.Field]:
+def fields_of(file: "Pieces", columns: list[str], path: str) -> list[pa.Field]:
     """Return the names and types of columns."""
     names = file.schema.names
     for name in columns:
