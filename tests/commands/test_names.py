@@ -64,7 +64,8 @@ def test_names_that_do_not_fit_are_refused_before_the_search(folder: Path) -> No
         "mercore: few.npy has 39 names: expected 40, one per id of base.zarr. Fix: name the column "
         "of the rows that were ingested.\n"
     )
-    outcome = invoke(*f"{SEARCH} --names base.parquet::sku --out hits.npz".split())
+    words = "search base.zarr none.npy --kernel chi2 --names base.parquet::sku --out hits.npz"
+    outcome = invoke(*words.split())  # before the queries are looked for
     assert outcome.err == (
         "mercore: hits.npz: .npz holds no names, expected .parquet. Fix: --out hits.parquet, or "
         "leave --names out.\n"

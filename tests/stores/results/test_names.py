@@ -96,7 +96,9 @@ def test_names_are_those_of_the_holder(holder: str, tmp_path: Path) -> None:
     hits = HITS.named(make(tmp_path))
     wanted = [expected[i] for i in (3, 1, 0, 9, 2)]
     assert hits.to_arrow().column("name").to_pylist() == wanted
-    assert hits.to_polars()["name"].to_list() == wanted
+    column = hits.to_polars()["name"]
+    assert column.to_list() == wanted
+    assert column.dtype in (polars.String, polars.Int64, polars.UInt64)
     frame = hits.to_pandas()["name"]
     assert frame.astype(object).where(frame.notna(), None).tolist() == wanted
     assert polars.DataFrame(hits)["name"].to_list() == wanted
