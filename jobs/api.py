@@ -1,8 +1,9 @@
 """The verbs: each is declared here once, as a Python function from which its command is made too.
 
 Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask, xarray,
-Zarr or h5py, data frames, CSR matrices or lists; hits may be arrays of ids [nq, k]. Every function
-returns the report that its command prints as JSON; ``search`` returns the hits too.
+Zarr or h5py, data frames, Arrow data or DLPack tensors of any library, CSR matrices or lists; hits
+may be arrays of ids [nq, k]. Every function returns the report that its command prints as JSON;
+``search`` returns the hits too.
 """
 
 import os
@@ -29,6 +30,7 @@ from mercore.jobs.face.parameters import (
     GrownVectors,
     Hits,
     HitsFormat,
+    IdNames,
     Ids,
     Kernel,
     LabelRows,
@@ -433,6 +435,7 @@ def compact(
         "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
         "mercore search codes.zarr query.bvecs -k 10 --rerank 100 \\\n"
         "    --same labels.npy --query-labels query_labels.npy",
+        "mercore search codes.zarr query.bvecs -k 10 --names base.parquet::title",
     ),
     compiles=True,
     printer="print_search",
@@ -475,6 +478,7 @@ def search(
     processes: Processes = None,
     scheduler: Scheduler = None,
     memory: SearchMemory = None,
+    names: IdNames = None,
     out: Annotated[StrPath | None, Param(type=WRITTEN, metavar="HITS")] = None,
     hits_format: OutFormat = None,
     force: Force = False,
@@ -484,9 +488,9 @@ def search(
     The store holds codes, vectors, or an index. Codes give approximate scores, or true ones
     with ``rerank``. In a store of vectors, every row is scored by the true kernel, which ``kernel``
     names. In an index of cells, the codes of the cells near each query are scanned, and in sorted
-    orders the rows next to it are scored. The command prints query,
-    rank, id and score, unless ``out`` names a file; the function returns a report and the hits: ids
-    int64[nq, k] and scores [nq, k].
+    orders the rows next to it are scored. The command prints query, rank, id, name if ``names``
+    are given, and score, unless ``out`` names a file; the function returns a report and the hits:
+    ids int64[nq, k] and scores [nq, k].
 
     Parameters
     ----------
@@ -512,7 +516,7 @@ def search(
         16384 with sorted orders.
     out : Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids only)
         file. All rows ``within``: to a .npz (a sparse matrix), .parquet or .ibin file, or in the
-        format faiss (lims, D and I).
+        format faiss (lims, D and I). With ``names``: to a .parquet file.
 
     Raises
     ------
@@ -545,6 +549,7 @@ def search(
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
         execution=execution_options(threads, processes, scheduler, memory),
+        names=plain_path(names),
         out=plain_path(out),
         hits_format=hits_format,
         force=force,

@@ -84,16 +84,20 @@ def print_info(report: Report) -> None:
 
 
 def print_search(report: Report, hits: "Hits | RangeHits") -> None:
-    """Print query, rank, id and score, tab-separated, unless the hits are in a file.
+    """Print query, rank, id, name and score, tab-separated, unless the hits are in a file.
 
-    The cost goes to stderr.
+    There is no name if the hits are not named, and an empty one where it is missing. The cost goes
+    to stderr.
     """
     if "written" not in report:
-        click.echo("query\trank\tid\tscore")
+        naming = hits.naming
+        named = naming.of(hits.lists()[1]).tolist() if naming else []
+        names = (f"{printable('' if name is None else str(name))}\t" for name in named)
+        click.echo("\t".join(("query", "rank", "id", *["name"] * bool(naming), "score")))
         for query in range(len(hits)):
             ids, scores = (values.tolist() for values in hits.of(query))
             lines = [
-                f"{query}\t{rank}\t{row}\t{score:.9g}\n"
+                f"{query}\t{rank}\t{row}\t{next(names, '')}{score:.9g}\n"
                 for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1)
             ]
             click.echo("".join(lines), nl=False)

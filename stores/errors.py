@@ -1,8 +1,22 @@
 """The tree of errors; a message says what is wrong, found, expected, where, and the fix."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from mercore.stores.wording import render
+
+# Packages that one feature alone needs, and what pip installs to have each.
+INSTALLED_BY = {
+    "PIL": "'mercore[images]'",
+    "h5py": "'mercore[hdf5]'",
+    "jinja2": "'mercore[report]'",
+    "matplotlib": "'mercore[report]'",
+    "obstore": "'mercore[s3]'",
+    "pandas": "pandas",
+    "polars": "polars",
+    "pyarrow": "'mercore[arrow]'",
+}
 
 
 class MercoreError(Exception):
@@ -96,3 +110,24 @@ class StorageError(MercoreError):
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a number and its noun: 1 part, 2,000 parts; ``many`` is a plural without -s."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Say what to install, if the block needs a package of ``INSTALLED_BY`` that is not there.
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in INSTALLED_BY:
+            raise
+        raise InputError(
+            f"this needs the package {package}: found none. Fix: pip install "
+            f"{INSTALLED_BY[package]}"
+        ) from None

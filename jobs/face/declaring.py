@@ -34,8 +34,8 @@ from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, get_ar
 
 import click
 
-from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.notices import flag
+from mercore.stores.errors import naming_extras
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

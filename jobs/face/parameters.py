@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from mercore.stores.formats import Sliced
     from mercore.stores.formats.labels import AnyLabels
     from mercore.stores.results.hits import AnyHits
+    from mercore.stores.results.names import AnyNames
 else:  # types of values in memory, whose modules take long to load
-    Sliced = AnyLabels = AnyHits = RowSet = Any
+    Sliced = AnyLabels = AnyHits = AnyNames = RowSet = Any
 
 StrPath = str | Path
 Rows = StrPath | Sliced
@@ -40,8 +41,9 @@ Source = Annotated[
     Rows | Sequence[Rows],
     Param(
         "A file, or rows [n, d]: an array of NumPy, Dask, xarray, Zarr or h5py, a memmap, a data "
-        "frame of pandas or polars, a table of pyarrow, a column of lists, a CSR matrix, or a list "
-        "of lists; or several of these, whose rows follow one another.",
+        "frame of pandas or polars, a table, a stream or a column of lists of a library that gives "
+        "Arrow data, a tensor of one that shares memory by DLPack, a CSR matrix, or a list of "
+        "lists; or several of these, whose rows follow one another.",
         type=READ,
         several=True,
     ),
@@ -219,5 +221,15 @@ AskedLabels = Annotated[
 QueryLabels = Annotated[
     LabelRows | None,
     Param("Labels of the queries, int64[nq], for ``labels``.", type=READ, metavar="NPY"),
+]
+IdNames = Annotated[
+    StrPath | AnyNames | None,
+    Param(
+        "Show a name beside each id: one text or whole number per id of the store, in a .npy, "
+        "FILE.parquet::COLUMN, an array, a list, or a column of a data frame. Only the names of "
+        "rows that were found are read.",
+        type=READ,
+        metavar="NAMES",
+    ),
 ]
 Page = Annotated[StrPath, Param("Write the page to this file.", type=WRITTEN, metavar="PAGE.html")]

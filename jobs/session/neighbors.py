@@ -113,8 +113,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : dtype[n, d], an array, a data frame, an Arrow table or a CSR matrix; a column of lists;
-            or the path of a vector store
+        X : dtype[n, d], an array, a tensor, a data frame, an Arrow table or a CSR matrix; a column
+            of lists; or the path of a vector store
         y : has no meaning, and is there for pipelines
         """
         if self._kind is not None and not (self._kind.normalised or self._kind.ascending):

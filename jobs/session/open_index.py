@@ -5,7 +5,6 @@ from functools import cached_property, lru_cache, partial
 
 from mercore.jobs.api import row_choice
 from mercore.jobs.custom_kernel import custom_kernel_of
-from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.face.parameters import StrPath
 from mercore.jobs.options import check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution
@@ -20,6 +19,7 @@ from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_cell_store
+from mercore.stores.errors import naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.indexes import CellStore
 from mercore.stores.results.hits import Hits

@@ -13,7 +13,6 @@ from threadpoolctl import ThreadpoolController
 from mercore.jobs.api import (
     row_choice,
 )
-from mercore.jobs.face.extras import naming_extras
 from mercore.jobs.face.parameters import StrPath
 from mercore.jobs.options import check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution
@@ -51,7 +50,7 @@ from mercore.pipeline.search.within import (
     search_within,
 )
 from mercore.stores.codes import SelectedCodes
-from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.errors import InputError, NotFoundError, naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.indexes import OrderStore

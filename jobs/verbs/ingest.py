@@ -19,6 +19,7 @@ from mercore.pipeline.ingest import ingest as ingest_source
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats import AnyRows, check_format, open_source
+from mercore.stores.formats.array import is_arrow
 from mercore.stores.formats.chained import ChainedSource, check_same_kind, sources_of
 from mercore.stores.formats.source import Source, parse_rows
 from mercore.stores.formats.streams import is_open_ended
@@ -241,7 +242,8 @@ def open_sources(
     listed = several(given)
     if len(listed) > 1:
         refuse_unused("a range is of one source, and there are several", rows=rows)
-    opened: list[Source] = [_open(_path(each), form, rows) for each in listed]
+    once = len(listed) == 1 and not appending
+    opened: list[Source] = [_open(_path(each), form, rows, once=once) for each in listed]
     for source in opened:
         if is_open_ended(source) and (appending or len(opened) > 1):
             raise InputError(
@@ -251,19 +253,20 @@ def open_sources(
     return opened[0] if len(opened) == 1 else ChainedSource(opened)
 
 
-def _open(given: AnyRows, form: str | None, rows: str | None) -> Source:
-    """Open rows; images become their GIST."""
+def _open(given: AnyRows, form: str | None, rows: str | None, *, once: bool) -> Source:
+    """Open rows, of an Arrow stream perhaps to be read ``once``; images become their GIST."""
     from mercore.pipeline.gist import GistSource
     from mercore.stores.formats.images import Images
 
-    source = open_source(given, form=form, rows=rows, ingesting=True)
+    source = open_source(given, form=form, rows=rows, ingesting=True, once=once)
     return GistSource(source, available_cores()) if isinstance(source, Images) else source
 
 
 def several(given: Any) -> list[Any]:  # noqa: ANN401 - a path, an array, or a list of these
     """Return the sources in a list of paths or of 2-D arrays; anything else is one source."""
     are_sources = isinstance(given, list | tuple) and all(
-        isinstance(each, str | Path) or len(getattr(each, "shape", ())) == 2 for each in given
+        isinstance(each, str | Path) or is_arrow(each) or len(getattr(each, "shape", ())) == 2
+        for each in given
     )
     return list(given) if are_sources and given else [given]
 

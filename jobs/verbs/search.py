@@ -32,6 +32,11 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     MercoreError
         If an input does not exist or does not fit the others, or an option has no use.
     """
+    return _open(store, queries, options).with_names(options.names)
+
+
+def _open(store: str, queries: AnyQueries, options: SearchOptions) -> SearchTask:
+    """Open the inputs of a search, but for the names of ids."""
     options.check()
     options.check_out(queries)
     _refuse_swapped(store, queries)

@@ -84,7 +84,12 @@ def suffixes() -> tuple[str, ...]:
 
 
 def open_source(
-    path: AnyRows, *, form: str | None = None, rows: str | None = None, ingesting: bool = False
+    path: AnyRows,
+    *,
+    form: str | None = None,
+    rows: str | None = None,
+    ingesting: bool = False,
+    once: bool = False,
 ) -> Source:
     """Open rows: a file, a Zarr array, a folder of tables or images, or an array in memory.
 
@@ -92,7 +97,8 @@ def open_source(
     ----------
     form : the name of the file's format; None: its suffix says it
     rows : a range such as ``1000:2000``; None: all rows
-    ingesting : whether images, and rows that can be read only once, will do
+    ingesting : whether images, and files that can be read only once, will do
+    once : whether the rows of an Arrow stream may be read only once: see ``open_array``
 
     Raises
     ------
@@ -109,7 +115,7 @@ def open_source(
     span = (0, None) if rows is None else parse_rows(rows)
     if not isinstance(path, str):
         _refuse_format(form, "an array")
-        return _ranged(open_array(path), span)
+        return _ranged(open_array(path, once=once and rows is None), span)
     if _is_stream(path, form):
         _check_ingesting(path, ingesting, "a stream is read forward once")
         return _open_stream(path, form, span)
@@ -240,11 +246,7 @@ def _open_folder(
 
     if any((Path(path) / name).exists() for name in METADATA):
         return _ranged(open_zarr(path), span)
-    tables = sorted(
-        str(each)
-        for each in Path(path).iterdir()
-        if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
-    )
+    tables = _tables_in(path)
     if tables:
         return _ranged(_open_arrow(path, member, tables), span)
     from mercore.stores.formats.images import ImageFolder, Images, image_files
@@ -254,6 +256,27 @@ def _open_folder(
         return open_zarr(path)  # which says what it expected
     _check_ingesting(path, ingesting, "images become vectors (GIST) when they are ingested")
     return Images(_ranged(ImageFolder(path, files), span), by_colour=False)
+
+
+def _tables_in(folder: str) -> list[str]:
+    """Return the Parquet and Arrow files of a folder, in the order of their names."""
+    return sorted(
+        str(each)
+        for each in Path(folder).iterdir()
+        if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
+    )
+
+
+def table_files(path: str) -> tuple[list[str], str | None]:
+    """Return the Parquet and Arrow files of a path, a folder or a pattern, and the named column.
+
+    There are no files if it names another one.
+    """
+    base, column = split_member(path)
+    if Path(base).is_dir():
+        return _tables_in(base), column
+    is_table = PurePath(base).suffix.lower() in TABLES
+    return _matching(base) or [base] * is_table, column
 
 
 def _matching(pattern: str) -> list[str]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mercore.stores.formats.arrow import ArrowSource
 
 NAME = "the array"
+HOST_DEVICES = (1, 3, 11, 13)  # of DLPack, whose memory NumPy reads
+DEVICES = {2: "cuda", 8: "metal", 10: "rocm", 14: "oneapi"}
 
 
 @runtime_checkable
@@ -49,19 +51,32 @@ class Frame(Protocol):
         """Return the numbers."""
 
 
-@runtime_checkable
-class ArrowData(Protocol):
-    """A table, a record batch or a column of pyarrow."""
+class ArrowStream(Protocol):
+    """Tables, columns and streams of any library that gives them as a stream of Arrow."""
 
-    def validate(self, *, full: bool = False) -> None:
-        """Raise if the data are no valid Arrow."""
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule of the stream."""
 
 
-Sliced: TypeAlias = SlicedArray | Frame | ArrowData | Sequence[Any]  # rows in memory
+class ArrowArray(Protocol):
+    """A record batch or a column of any library that gives it as an array of Arrow."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Return capsules of the schema and of the array."""
+
+
+class DlpackArray(Protocol):
+    """An array or a tensor of any library that shares its memory by DLPack."""
+
+    def __dlpack__(self, *, stream: None = None) -> object:
+        """Return a capsule of the memory."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the kind and the number of the device."""
+
+
+# Rows in memory, or from a stream.
+Sliced: TypeAlias = SlicedArray | Frame | ArrowStream | ArrowArray | DlpackArray | Sequence[Any]
 AnyRows: TypeAlias = str | Sliced
 
 
@@ -103,8 +118,13 @@ class ArraySource(StoredSource):
         return convert(rows, self.dtype, name=self.name, first=start)
 
 
-def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refused
-    """Open an array, a data frame, an Arrow table, a column of lists, a sparse matrix, or lists.
+def open_array(rows: Any, *, once: bool = False) -> Source:  # noqa: ANN401 - what is no array is refused
+    """Open an array, a data frame, Arrow data, a column of lists, a sparse matrix, or lists.
+
+    Parameters
+    ----------
+    once : whether the rows of an Arrow stream may be read forward once, by its batches; otherwise
+        all of them are held in memory
 
     Raises
     ------
@@ -116,49 +136,79 @@ def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refus
     if hasattr(rows, "tocsr"):
         return _open_sparse(rows)
     if _is_arrow(rows):
-        return _open_arrow(rows)
+        return _open_arrow(rows, once=once)
     if (
         isinstance(rows, Frame)
         and callable(rows.to_numpy)
         and hasattr(_by_position(rows), "__getitem__")
     ):
         return _open_frame(rows)
+    if _is_tensor(rows):
+        return ArraySource(_from_dlpack(rows))
     if not isinstance(rows, SlicedArray):
         kind = type(rows).__name__
-        raise FormatError(
-            f"rows are of type {kind}, expected a path or a 2-D array. Fix: numpy.asarray(rows)."
-        )
+        fix = "rows.collect()" if hasattr(rows, "collect") else "numpy.asarray(rows)"
+        raise FormatError(f"rows are of type {kind}, expected a path or a 2-D array. Fix: {fix}.")
     return ArraySource(rows)
 
 
 def matrix_of(rows: Any) -> Any:  # noqa: ANN401 - rows of any kind
-    """Return a column of lists, alone or in a table, as an array [n, d]; other rows unchanged.
+    """Return Arrow data and tensors that NumPy cannot take as arrays [n, d], other rows unchanged.
 
     Raises
     ------
     FormatError
-        If the lists differ in length.
+        If lists differ in length, or a tensor is not in the memory of the CPU.
     """
+    if _is_tensor(rows):
+        return _from_dlpack(rows)
     if not _is_arrow(rows):
         return rows
     source = _open_arrow(rows)
-    return source.read(0, source.shape[0]) if source.holds_lists else rows
+    as_array = source.holds_lists or not hasattr(rows, "__array__")
+    return source.read(0, source.shape[0]) if as_array else rows
 
 
 def _is_arrow(rows: Any) -> bool:  # noqa: ANN401 - rows of any kind
-    """Return whether rows are read by way of Arrow: its data, columns and frames of objects."""
-    if type(rows).__module__.partition(".")[0] == "pyarrow":
-        return True
-    if not (hasattr(rows, "iloc") or hasattr(rows, "to_arrow")):
-        return False
-    return len(rows.shape) == 1 or (isinstance(rows, Frame) and _stored(rows).kind == "O")
+    """Return whether rows are read by way of Arrow: its data, columns, and frames of objects."""
+    if hasattr(rows, "iloc") or isinstance(rows, Frame):  # whose numbers need no pyarrow
+        return len(rows.shape) == 1 or _stored(rows).kind == "O"
+    # An array of xarray gives a stream too, but of a table with one row per number.
+    return is_arrow(rows) and not isinstance(getattr(rows, "dtype", None), np.dtype)
 
 
-def _open_arrow(rows: Any) -> "ArrowSource":  # noqa: ANN401 - Arrow data, or what becomes it
-    """Open an Arrow table or column, or a data frame or column that becomes one."""
-    from mercore.stores.formats.arrow import open_table
+def is_arrow(rows: object) -> bool:
+    """Return whether rows are given as a stream or as an array of Arrow."""
+    return hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
 
-    return open_table(rows)
+
+def _open_arrow(rows: Any, *, once: bool = False) -> "ArrowSource":  # noqa: ANN401 - rows of any kind
+    """Open a table, a column or a stream of Arrow, or a data frame that becomes a table."""
+    from mercore.stores.formats.arrow import open_stream, open_table
+
+    return open_stream(rows) if once and not isinstance(rows, Frame) else open_table(rows)
+
+
+def _is_tensor(rows: object) -> bool:
+    """Return whether rows are shared by DLPack, and no array of NumPy."""
+    return hasattr(rows, "__dlpack__") and not (isinstance(rows, np.ndarray) or is_arrow(rows))
+
+
+def _from_dlpack(rows: Any) -> NDArray[Any]:  # noqa: ANN401 - an array of any library
+    """Return an array that shares the memory of an array or a tensor of another library."""
+    kind, number = map(int, rows.__dlpack_device__())
+    if kind not in HOST_DEVICES:
+        raise FormatError(
+            f"{NAME} is on the device {DEVICES.get(kind, kind)}:{number}, expected the memory of "
+            "the CPU. Fix: rows.cpu() of torch, rows.get() of cupy, numpy.asarray(rows) of jax."
+        )
+    try:
+        return np.from_dlpack(rows)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{NAME} is of type {type(rows).__name__}, which NumPy cannot share ({error}). Fix: "
+            "convert it to float32."
+        ) from error
 
 
 def _dtype_of(array: SlicedArray) -> np.dtype[Any]:

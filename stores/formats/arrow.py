@@ -1,8 +1,9 @@
 """Parquet and Arrow (Feather) files, and tables in memory; lists or columns of numbers are rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -11,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError
+from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.binary import FileReader, open_binary
 from mercore.stores.formats.damage import damage_refused
 from mercore.stores.formats.dtypes import convert
 from mercore.stores.formats.source import StoredSource
 
-TABLE = "the table"  # the name of rows in memory
+TABLE, STREAM = "the table", "the stream"  # names of rows that are no file
 BATCH_BYTES = 8 << 20
 BUFFER_BYTES = 1 << 20
 DROP = "drop that row, or name another column"
@@ -55,10 +56,10 @@ class ArrowSource(StoredSource):
         columns: str | None,
         opened: "Callable[[str], Pieces] | None" = None,
     ) -> None:
-        self.name, self._opened = name, opened or _opened
+        self.name, self._opened = name, opened or open_pieces
         first = self._opened(paths[0])
         self._columns = _chosen(first.schema, columns, name)
-        self._fields = _fields_of(first, self._columns, paths[0])
+        self._fields = fields_of(first, self._columns, paths[0])
         self._pieces = [piece for path in paths for piece in self._pieces_of(path)]
         self._starts = np.cumsum([0, *(piece.rows for piece in self._pieces)]).tolist()
         self._lock, self._at = Lock(), -1
@@ -68,19 +69,28 @@ class ArrowSource(StoredSource):
         self._rest = np.empty((0, self.shape[1]), self.dtype)
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        rows = np.empty((stop - start, self.shape[1]), self.dtype)
         with self._lock:
             if start != self._at:
                 self._blocks, self._rest = self._from(start), self._rest[:0]
-            self._at, done = -1, 0  # after an error, the next call begins anew
-            while done < len(rows):
-                block = self._rest if len(self._rest) else next(self._blocks)
-                taken = min(len(block), len(rows) - done)
-                rows[done : done + taken] = block[:taken]
-                self._rest = block[taken:]
-                done += taken
+            self._at = -1  # after an error, the next call begins anew
+            rows = self._next(stop - start)
             self._at = stop
         return rows
+
+    def _next(self, count: int) -> NDArray[Any]:
+        """Return the next rows, fewer than ``count`` only if there are no more."""
+        rows, done = np.empty((count, self.shape[1]), self.dtype), 0
+        while done < count:
+            if not len(self._rest):
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                self._rest = block
+            taken = min(len(self._rest), count - done)
+            rows[done : done + taken] = self._rest[:taken]
+            self._rest = self._rest[taken:]
+            done += taken
+        return rows[:done]
 
     @property
     def holds_lists(self) -> bool:
@@ -90,7 +100,7 @@ class ArrowSource(StoredSource):
     def _pieces_of(self, path: str) -> list[Piece]:
         """Return the pieces of a file, whose columns must be those of the first."""
         file = self._opened(path)
-        found = _fields_of(file, self._columns, path)
+        found = fields_of(file, self._columns, path)
         if found != self._fields:
             raise FormatError(
                 f"{path}: columns {_shown(found)}, expected {_shown(self._fields)} as in the "
@@ -107,10 +117,13 @@ class ArrowSource(StoredSource):
         if not self.holds_lists:
             return len(self._fields)
         if not self._pieces:
-            raise FormatError(
-                f"{self.name}: no rows, so the length of its lists is unknown. Fix: check the file."
-            )
+            raise self._no_lists()
         return list_length(next(self._batches(0)).column(0))
+
+    def _no_lists(self) -> FormatError:
+        return FormatError(
+            f"{self.name}: no rows, so the length of its lists is unknown. Fix: check the source."
+        )
 
     def _from(self, start: int) -> Iterator[NDArray[Any]]:
         """Yield the rows from ``start`` on in blocks, dtype[any, d]."""
@@ -146,6 +159,74 @@ class ArrowSource(StoredSource):
     def _converted(self, values: NDArray[Any], first: int) -> NDArray[Any]:
         """Return numbers as ``dtype``."""
         return convert(values, self.dtype, name=self.name, first=first)
+
+
+class ArrowStreamSource(ArrowSource):
+    """A ``Source`` whose record batches are read forward once, as a ``StreamSource`` of files.
+
+    Raises
+    ------
+    FormatError
+        If the stream cannot be read, or its columns are no rows of numbers.
+    """
+
+    open_ended = True
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.name, schema = STREAM, reader.schema
+        self._columns = _chosen(schema, None, STREAM)
+        self._fields = [schema.field(name) for name in self._columns]
+        self._reader = reader
+        first = next(batches := self._stream(), None)
+        if first is None and self.holds_lists:
+            raise self._no_lists()
+        dims = list_length(first.column(0)) if first and self.holds_lists else len(self._fields)
+        StoredSource.__init__(self, STREAM, (0, dims), _stored(self._fields, STREAM))
+        self._rest = np.empty((0, dims), self.dtype)
+        self._blocks = self._numbered(chain([first] if first else [], batches))
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop), which must follow those that were read last.
+
+        Raises
+        ------
+        InputError
+            If they do not follow.
+        FormatError
+            If the stream cannot be read, or a row is not like the first.
+        """
+        if start != self.shape[0] or not self.open_ended:
+            raise self._refusal(f"rows [{start}, {stop}) were asked for after row {self.shape[0]}")
+        rows = self._next(stop - start)
+        self.shape = (start + len(rows), self.shape[1])
+        self.open_ended = len(rows) == stop - start
+        return rows
+
+    def fingerprint(self) -> str:
+        """Refuse: a fingerprint needs rows from everywhere."""
+        raise self._refusal("a fingerprint was asked for")
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(
+            f"{self.name}: {what}, but a stream is read forward once. Fix: pass a table, or "
+            "mercore.ingest the stream into a store."
+        )
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of the batches that have rows; their offsets are checked."""
+        wrong = "the library that makes the stream cannot go on"
+        with damage_refused(STREAM, wrong, "check what it reads"):
+            for batch in self._reader:
+                batch.validate(full=True)
+                if batch.num_rows:
+                    yield batch.select(self._columns)
+
+    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[NDArray[Any]]:
+        """Yield the numbers of batches, dtype[any, d]."""
+        first = 0
+        for batch in batches:
+            yield self._numbers(batch, first)
+            first += batch.num_rows
 
 
 class ParquetPieces:
@@ -188,8 +269,25 @@ class BatchPieces:
 Pieces: TypeAlias = ParquetPieces | BatchPieces
 
 
-def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - of pyarrow, pandas or polars
-    """Open a table of pyarrow, a data frame of pandas or polars, or a column of lists.
+def open_stream(rows: Any) -> ArrowSource:  # noqa: ANN401 - Arrow data of any library
+    """Open a stream of record batches, which are read once; tables and columns are held in memory.
+
+    Raises
+    ------
+    FormatError
+        If its columns are no rows of numbers.
+    """
+    if isinstance(rows, pa.Table | pa.RecordBatch) or not hasattr(rows, "__arrow_c_stream__"):
+        return open_table(rows)
+    try:
+        reader = pa.RecordBatchReader.from_stream(rows)
+    except pa.ArrowInvalid:  # a column
+        return open_table(rows)
+    return ArrowStreamSource(reader)
+
+
+def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - Arrow data of any library
+    """Open a table, a column of lists, or the rest of a stream of these, which is held in memory.
 
     Raises
     ------
@@ -215,9 +313,9 @@ def read_column(path: str, column: str | None) -> NDArray[Any]:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = _opened(path)
+    file = open_pieces(path)
     names = file.schema.names if column is None else [column]
-    if len(_fields_of(file, names, path)) != 1:
+    if len(fields_of(file, names, path)) != 1:
         raise FormatError(
             f"{path}: columns {_shown(list(file.schema))}, expected one. Fix: name it, as "
             f"{path}::COLUMN."
@@ -237,25 +335,27 @@ def read_column(path: str, column: str | None) -> NDArray[Any]:
 
 
 def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
-    """Return rows as a table of Arrow; NaN stays NaN."""
+    """Return rows as a table of Arrow, without a copy but for pandas; NaN stays NaN."""
     if hasattr(rows, "iloc") and len(rows.shape) > 1:
         columns = [pa.array(column, from_pandas=False) for _, column in rows.items()]
         return pa.Table.from_arrays(columns, [str(name) for name in rows.columns])
     if hasattr(rows, "iloc"):
-        held = pa.array(rows, from_pandas=False)
+        held = pa.chunked_array([pa.array(rows, from_pandas=False)])
+    elif hasattr(rows, "__arrow_c_stream__"):
+        held = pa.chunked_array(rows)
     else:
-        held = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
-    if isinstance(held, pa.RecordBatch):
-        return pa.Table.from_batches([held])
-    if not isinstance(held, pa.Table) and not is_list(held.type):
+        held = pa.chunked_array([pa.array(rows)])
+    if pa.types.is_struct(held.type):
+        return pa.Table.from_struct_array(held)
+    if not is_list(held.type):
         raise FormatError(
             f"rows are a column of {held.type}, expected two dimensions: a column of lists, or a "
             "table. Fix: name a table of columns."
         )
-    return held if isinstance(held, pa.Table) else pa.table({"rows": held})
+    return pa.table({"rows": held})
 
 
-def _opened(path: str) -> "Pieces":
+def open_pieces(path: str) -> "Pieces":
     """Open a file by its first bytes."""
     file = open_binary(path)
     reader = pa.PythonFile(FileReader(file), mode="r")
@@ -276,7 +376,7 @@ def _decode_names(schema: pa.Schema) -> None:
         _ = field.name, str(field.type)
 
 
-def _fields_of(file: "Pieces", columns: list[str], path: str) -> list[pa.Field]:
+def fields_of(file: "Pieces", columns: list[str], path: str) -> list[pa.Field]:
     """Return the names and types of columns."""
     names = file.schema.names
     for name in columns:
@@ -306,7 +406,7 @@ def _chosen(schema: pa.Schema, columns: str | None, name: str) -> list[str]:
         fix = f"name the column, as {name}::COLUMN, or several as {name}::A,B,C"
         raise FormatError(
             f"{name}: columns {_shown(list(schema))}, expected one of lists, or numbers "
-            f"alone. Fix: {'leave the others out' if name == TABLE else fix}."
+            f"alone. Fix: {'leave the others out' if name in (TABLE, STREAM) else fix}."
         )
     return plain
 

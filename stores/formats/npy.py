@@ -104,7 +104,7 @@ def parse_npy_header(prefix: bytes, name: str, size: int | None) -> NpyHeader:
         found = "Python objects" if dtype.hasobject else f"shape {shape} of {dtype}"
         raise FormatError(
             f"{name}: the header says {found}, expected an array of numbers. Fix: save it "
-            "again as float32."
+            "again as float32, or texts as str."
         )
     end = stream.tell() + prod(shape) * dtype.itemsize
     if size not in (None, end):

@@ -26,9 +26,10 @@ from mercore.stores.location.publish import publish, storage_errors, sync_folder
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
+from mercore.stores.results.hit_table import HitLists, HitTable
 from mercore.stores.results.id_arrays import IdsAndScores, dtype_shape, ids_and_scores, read_npy_ids
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
-from mercore.stores.wording import setting
+from mercore.stores.wording import option, setting
 
 MAX_INT32 = 2**31 - 1
 INT32 = (".ivecs", ".ibin")  # formats of int32 ids and float32 scores
@@ -37,8 +38,8 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hits:
-    """The top-k rows per query.
+class Hits(HitTable):
+    """The top-k rows per query, which become a table by ``to_pandas`` and its like.
 
     ``scores`` are float32 or float64 [nq, k], descending, or None if the file has none. ``ids`` are
     int64[nq, k], -1 where a query has fewer than k.
@@ -81,12 +82,29 @@ class Hits:
         found = self.ids[query] >= 0
         return self.ids[query][found], self.scores[query][found]
 
+    def lists(self) -> HitLists:
+        """Return the hits of all queries in one list: those of query q begin at ``lims[q]``."""
+        found = self.ids >= 0
+        lims = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        return lims, self.ids[found], None if self.scores is None else self.scores[found]
+
+    @property
+    def names(self) -> Array | None:
+        """The names of the ids, object[nq, k], None for none; None if hits are not ``named``."""
+        names = super().names
+        if names is None:
+            return None
+        found = np.full(self.ids.shape, None, object)
+        found[self.ids >= 0] = names
+        return found
+
     def json(self) -> dict[str, Any]:
-        """Return lists; where a query has fewer hits, the id is −1 and the score None."""
+        """Return lists; where a query has fewer hits, the id is −1 and score and name are None."""
         assert self.scores is not None
         scores = self.scores.astype(object)
         scores[self.ids < 0] = None
-        return {"ids": self.ids.tolist(), "scores": scores.tolist()}
+        lists = {"ids": self.ids.tolist(), "scores": scores.tolist()}
+        return lists if self.names is None else lists | {"names": self.names.tolist()}
 
 
 AnyHits = str | Hits | NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -177,6 +195,22 @@ def check_id(path: str, greatest: int, called: str | None = None) -> None:
         )
 
 
+def check_names_path(path: str, called: str | None = None) -> None:
+    """Refuse a path whose format, by its suffix or as ``called``, cannot hold names.
+
+    Raises
+    ------
+    InputError
+        If it is not ``.parquet``.
+    """
+    suffix = _suffix(path, called)
+    if suffix != ".parquet":
+        raise InputError(
+            f"{path}: {suffix} holds no names, expected .parquet. Fix: "
+            f"{setting(out='hits.parquet')}, or leave {option('names')} out."
+        )
+
+
 def write_hits(
     path: str, hits: Hits, called: str | None = None, *, distances: bool = False
 ) -> list[str]:
@@ -185,8 +219,8 @@ def write_hits(
     ``.ivecs`` holds int32 ids, and the ``.fvecs`` of the same stem float32 scores. ``.ibin`` is
     big-ann's ground truth, int32 ids and float32 scores, which are the squares of ``distances``.
     ``.npz`` holds ``ids`` and ``scores`` unchanged, and so does ``.parquet``, one row per query, in
-    columns of lists. ``.npy`` holds the ids alone. ``.h5`` holds ``neighbors``, ``distances`` and
-    ``scores``: see ``hdf5_bytes``.
+    columns of lists; the ``names`` of named hits too. ``.npy`` holds the ids alone. ``.h5`` holds
+    ``neighbors``, ``distances`` and ``scores``: see ``hdf5_bytes``.
 
     Parameters
     ----------
@@ -196,14 +230,16 @@ def write_hits(
     Raises
     ------
     InputError
-        If the suffix or the name of the format is unknown, or an id is above int32 in ``.ivecs`` or
-        ``.ibin``.
+        If the suffix or the name of the format is unknown, an id is above int32 in ``.ivecs`` or
+        ``.ibin``, or the hits are named and the format is not ``.parquet``.
     ShapeError
         If there are no hits and the suffix is ``.ivecs`` or ``.ibin``.
     NotFoundError, ExistsError, StorageError
         If the path cannot be written; see ``check_hits_path``.
     """
     check_hits_path(path, called)
+    if hits.naming is not None:
+        check_names_path(path, called)
     sweep(Path(path).parent, Path(path).name)
     remove_certificate(path)
     suffix = _suffix(path, called)
@@ -216,7 +252,10 @@ def write_hits(
         scores = None if scores is None else scores.astype(np.float32)
     if suffix == ".ivecs":
         return write_texmex_hits(path, ids, scores)
-    publish(Path(path), WRITERS[suffix](ids, scores, distances))
+    if hits.names is None:
+        publish(Path(path), WRITERS[suffix](ids, scores, distances))
+    else:
+        publish(Path(path), _parquet_bytes(ids, scores, names=hits.names))
     return [path]
 
 
@@ -368,10 +407,12 @@ def _read_parquet(path: str) -> IdsAndScores:
     return ids_and_scores(path, read_parquet_hits(path))
 
 
-def _parquet_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
+def _parquet_bytes(
+    ids: Array, scores: Array | None, _: bool = False, *, names: Array | None = None
+) -> bytes:
     from mercore.stores.results.parquet import parquet_bytes
 
-    return parquet_bytes(ids, scores)
+    return parquet_bytes(ids, scores, names)
 
 
 READERS: dict[str, Callable[[str], IdsAndScores]] = {

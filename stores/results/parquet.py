@@ -19,9 +19,15 @@ FIX = "write the file again, k ids per query, -1 where there are fewer"
 DAMAGED = "the Parquet file is damaged"
 
 
-def parquet_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None) -> bytes:
-    """Return the Parquet file of ``ids`` and ``scores``, both [nq, k], with checksums of pages."""
+def parquet_bytes(
+    ids: NDArray[np.int64],
+    scores: NDArray[np.floating[Any]] | None,
+    names: NDArray[Any] | None = None,
+) -> bytes:
+    """Return the Parquet file of ids, scores and names, all [nq, k], with checksums of pages."""
     columns = {"ids": _lists(ids)}
+    if names is not None:
+        columns["names"] = _lists(names)
     if scores is not None:
         columns["scores"] = _lists(
             scores.astype(np.float64 if scores.dtype.itemsize > 4 else np.float32)

@@ -13,7 +13,13 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats.npz import ArrayInPieces, Arrays, npz_bytes, publish_npz, read_npz
 from mercore.stores.location.publish import publish
 from mercore.stores.location.scratch import sweep
-from mercore.stores.results.hits import MAX_INT32, check_hits_path, remove_certificate
+from mercore.stores.results.hit_table import HitLists, HitTable
+from mercore.stores.results.hits import (
+    MAX_INT32,
+    check_hits_path,
+    check_names_path,
+    remove_certificate,
+)
 from mercore.stores.wording import setting
 
 FAISS = "faiss"
@@ -21,8 +27,8 @@ FORMATS = ("npz", "parquet", "ibin", FAISS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RangeHits:
-    """The rows within a threshold of each query.
+class RangeHits(HitTable):
+    """The rows within a threshold of each query, which become a table as ``Hits`` do.
 
     The rows of query q are ``ids[lims[q]:lims[q + 1]]``, with ``scores`` of the same positions, the
     nearest first; ties go to the lower id. ``lims`` is int64[nq + 1], ``ids`` int64[hits], and
@@ -46,9 +52,14 @@ class RangeHits:
         place = slice(int(self.lims[query]), int(self.lims[query + 1]))
         return self.ids[place], self.scores[place]
 
+    def lists(self) -> HitLists:
+        """Return the hits of all queries in one list: those of query q begin at ``lims[q]``."""
+        return self.lims, self.ids, self.scores
+
     def json(self) -> dict[str, Any]:
         """Return lists."""
-        return {name: getattr(self, name).tolist() for name in ("lims", "ids", "scores")}
+        lists = {name: getattr(self, name).tolist() for name in ("lims", "ids", "scores")}
+        return lists if self.names is None else lists | {"names": self.names.tolist()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,9 +135,11 @@ def write_range_hits(
     ids : the number of ids that the searched store has
     """
     check_range_path(path, called)
+    name = _format(path, called)
+    if isinstance(hits, RangeHits) and hits.naming is not None:
+        check_names_path(path, called if called != FAISS else "npz")
     sweep(Path(path).parent, Path(path).name)
     remove_certificate(path)
-    name = _format(path, called)
     if name in IN_PIECES:
         publish_npz(Path(path), _arrays(hits, ids, name))
     else:
@@ -151,9 +164,11 @@ def _parquet_bytes(hits: RangeHits, _: int, __: bool) -> bytes:
     import pyarrow as pa  # takes a while to load
     from pyarrow import parquet
 
+    columns = {"ids": hits.ids, "names": hits.names, "scores": hits.scores}
     lists = {
         name: pa.LargeListArray.from_arrays(pa.array(hits.lims), pa.array(values))
-        for name, values in (("ids", hits.ids), ("scores", hits.scores))
+        for name, values in columns.items()
+        if values is not None
     }
     stream = BytesIO()
     parquet.write_table(pa.table(lists), stream, write_page_checksum=True)

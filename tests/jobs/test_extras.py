@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 
 import mercore
-from mercore.jobs.face.extras import EXTRAS, naming_extras
-from mercore.stores.errors import InputError
+from mercore.stores.errors import INSTALLED_BY, InputError, naming_extras
 from tests.support.running import invoke
 
 
-@pytest.mark.parametrize("package", EXTRAS)
+@pytest.mark.parametrize("package", INSTALLED_BY)
 def test_the_extra_of_a_package_is_named(package: str) -> None:
     with pytest.raises(InputError) as refusal, naming_extras():
         raise ModuleNotFoundError(f"No module named '{package}.part'", name=f"{package}.part")
     assert str(refusal.value) == (
-        f"this needs the package {package}: found none. Fix: pip install "
-        f"'mercore[{EXTRAS[package]}]'"
+        f"this needs the package {package}: found none. Fix: pip install {INSTALLED_BY[package]}"
     )
 
 

@@ -98,7 +98,7 @@ class CellTask(SearchTask):
             found = search_cell_store(
                 self.open_cells(), self.vectors, self.queries, settings, advance=advance
             )
-        hits = hits_within(self.kernel, found.hits, self.cut)
+        hits = hits_within(self.kernel, found.hits, self.cut).named(self.names)
         mean = float(np.mean(found.scored))
         report = self.report(time.perf_counter() - began) | {
             "probes": self.probing.probes,

@@ -148,7 +148,7 @@ class ExactTask(SearchTask):
                 lease.check()
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=self.vectors.ids_of(proved.ids))
-            hits = hits_within(self.kernel, hits, self.cut)
+            hits = hits_within(self.kernel, hits, self.cut).named(self.names)
             figures, written = figures_of(self, proved), []
             if out:
                 written = [*self.write(hits), write_answers_certificate(out, figures, self)]

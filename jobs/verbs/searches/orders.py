@@ -77,7 +77,7 @@ class OrderTask(SearchTask):
                 settings,
                 advance=advance,
             )
-        mean = float(np.mean(found.scored))
+        hits, mean = found.hits.named(self.names), float(np.mean(found.scored))
         report = self.report(time.perf_counter() - began) | {
             "orders": self.orders.orders,
             "neighbours": self.neighbours,
@@ -85,8 +85,8 @@ class OrderTask(SearchTask):
             "share_of_rows": mean / self.vectors.rows,
         }
         if self.out:
-            report["written"] = self.write(found.hits)
-        return report, found.hits
+            report["written"] = self.write(hits)
+        return report, hits
 
 
 def open_order_search(

@@ -50,7 +50,7 @@ class ScanTask(SearchTask):
                 hits = search_vector_store(
                     self.vectors, self.kernel, self.queries, settings, advance=advance
                 )
-        hits = hits_within(self.kernel, hits, self.cut)
+        hits = hits_within(self.kernel, hits, self.cut).named(self.names)
         report = self.report(time.perf_counter() - began)
         if self.out:
             report["written"] = self.write(hits)

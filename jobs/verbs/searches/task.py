@@ -32,7 +32,14 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
 from mercore.stores.indexes import CellStore, Index
-from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
+from mercore.stores.results.hits import (
+    Hits,
+    certificate_path,
+    check_hits_path,
+    check_names_path,
+    write_hits,
+)
+from mercore.stores.results.names import AnyNames, Names, open_names
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.results.range_hits import check_range_path
 from mercore.stores.rows import AnyQueries, Stored, foreign_source, open_rows, open_vectors
@@ -64,6 +71,7 @@ class SearchOptions(VerbOptions):
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
     batch: int | None = None
     execution: Execution = Execution()  # noqa: RUF009
+    names: AnyNames | None = None
     out: str | None = None
     hits_format: str | None = None
     force: bool = False
@@ -101,6 +109,8 @@ class SearchOptions(VerbOptions):
             check(self.out, self.hits_format, read=read, replace=replace)
             if self.with_bounds:
                 check_hits_path(certificate_path(self.out), read=read, replace=replace)
+            if self.names is not None:
+                check_names_path(self.out, self.hits_format)
 
     @property
     def of_any_number(self) -> bool:
@@ -302,8 +312,8 @@ class SearchTask(ABC):
 
     ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``map_file`` is
     the file of the linear map of vectors that are scanned. ``cut`` is the threshold that hits must
-    be within, None for all. ``needed`` is the memory in bytes beyond
-    the interpreter.
+    be within, None for all. ``names`` are those of ids, None for none. ``needed`` is the memory in
+    bytes beyond the interpreter.
     """
 
     store: str
@@ -318,6 +328,7 @@ class SearchTask(ABC):
     out: str | None = None
     hits_format: str | None = None
     cut: float | None = None
+    names: Names | None = None
     needed: int = field(default=0)
 
     @abstractmethod
@@ -327,6 +338,14 @@ class SearchTask(ABC):
     @abstractmethod
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
+
+    def with_names(self, names: AnyNames | None) -> Self:
+        """Return the task with names for the ids of its hits; there must be one per id."""
+        if names is None:
+            return self
+        opened = open_names(names)
+        opened.check_count(self.scanned.id_count, self.store)
+        return replace(self, names=opened)
 
     def write(self, hits: Hits) -> list[str]:
         """Write the hits to ``out``, which must be given; return the paths written."""

@@ -105,6 +105,7 @@ class ExactWithinTask(ExactTask, WithinTask):
                 lease.check()
             check_count(len(proved.ids), Limit(self.least, self.max_pairs))
             hits = range_hits(self.kernel, self.vectors, proved, self.threshold)
+            hits = hits.named(self.names)
             ended = len(hits) == self.queries.shape[0]  # or enough was known before
             written = self.write_range(hits) if out and ended else []
             if kept and ended:
@@ -148,6 +149,7 @@ class CodesWithinTask(WithinTask, ScanTask):
             settings = replace(self.settings, executor=executor)
             limit = Limit(self.threshold, self.max_pairs)
             hits = search_codes_within(self.codes, self.queries, settings, limit, advance=advance)
+        hits = hits.named(self.names)
         report = self.range_report(time.perf_counter() - began, hits)
         if self.out:
             report["written"] = self.write_range(hits)

@@ -195,7 +195,7 @@ D_RANGE = (
 )
 SIZE_MEND = f"{AGAIN}, or check that its suffix is right."
 NO_HEADER = "no .npy header of version 1.0 or 2.0 ({}). Fix: save it with numpy.save."
-NO_NUMBERS = "the header says {}, expected an array of numbers. Fix: save it again as float32."
+NO_NUMBERS = "the header says {}, expected an array of numbers. Fix: save it again as float32, or texts as str."
 ANOTHER_SIZE = "{} of float32. Fix: fetch or save the file again."
 SQUARE = np.zeros((2, 2), "<f4")
 BAD_FILES = {  # … stands for any text

@@ -328,7 +328,7 @@ def npy_header(descr: str, shape: str) -> bytes:
 
 
 AGAIN = "Fix: fetch or write the file again."
-NO_NUMBERS = "expected an array of numbers. Fix: save it again as float32."
+NO_NUMBERS = "expected an array of numbers. Fix: save it again as float32, or texts as str."
 ANOTHER_SIZE = "of int64. Fix: fetch or save the file again."
 NO_HITS = "Fix: name a file of hits."
 BAD_FILES = [  # … stands for any text
