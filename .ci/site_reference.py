@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 import mercore
 from mercore.jobs.cli import main
 from mercore.jobs.help import OPTIONS, SECTIONS, BlockOption, VerbCommand
-from mercore.stores.formats import SUFFIXES
+from mercore.stores.formats import suffixes
 
 PARAMETER = re.compile(r"^(\w[\w, ]*) : (.+(?:\n +.+)*)$", re.MULTILINE)
 PYTHON = """# Python
@@ -66,7 +66,7 @@ def command(name: str, verb: VerbCommand) -> Iterator[str]:
     context = verb.make_context(name, [], resilient_parsing=True)
     words = " ".join(["mercore", name, *verb.collect_usage_pieces(context)])
     yield f"### {name}\n\n```text\n{words}\n```\n"
-    yield plain((verb.help or "").replace("{suffixes}", " ".join(SUFFIXES))) + "\n"
+    yield plain((verb.help or "").replace("{suffixes}", " ".join(suffixes()))) + "\n"
     if isinstance(verb, click.Group):
         yield f"Verbs: {', '.join(f'`{each}`' for each in verb.list_commands(context))}.\n"
     blocks: dict[str, list[str]] = {}
