@@ -154,7 +154,7 @@ def test_what_reads_rows_twice_holds_a_stream_in_memory(tmp_path: Path) -> None:
 
 
 def test_an_estimator_is_fitted_to_them() -> None:
-    kinds: list[Any] = [StreamOnly(TABLE), StreamOnly(COLUMNS), TensorOnly(ROWS)]
+    kinds: list[Any] = [StreamOnly(TABLE), StreamOnly(COLUMNS), TensorOnly(ROWS), LISTS]
     for rows in kinds:
         nearest = mercore.KernelNeighbors(n_neighbors=1).fit(rows)
         assert nearest.kneighbors(rows, return_distance=False)[:, 0].tolist() == list(range(20))
