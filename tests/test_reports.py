@@ -333,6 +333,7 @@ def test_recall_tells_rows_that_are_atoms_from_the_others(tmp_path: Path) -> Non
     assert str(data) == "300 rows, 200 queries, m = 100 (33.3 % of the rows), α = 2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", peers.PEERS)
 def test_quantisers_of_faiss_take_the_bytes_that_the_report_says(name: str) -> None:
     for size in peers.PEERS[name]:

@@ -16,6 +16,7 @@ from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.stores.codes import open_code_store
 from tests.support.custom_kernels import INTERSECTION, returning, write
 from tests.support.running import histograms, invoke, succeed
+from tests.support.tiers import slow_unless
 
 ROWS, DIMS = 600, 16
 ENCODERS = {
@@ -67,7 +68,7 @@ def test_vectors_are_searched_as_by_the_built_in_kernel(folder: Path) -> None:
     np.testing.assert_allclose(scores, known_scores, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", slow_unless("aska".__eq__, ENCODERS))
 def test_codes_are_searched_and_reranked_by_it(folder: Path, encoder: str) -> None:
     words = (folder / encoder, folder / "queries.npy", "--kernel", folder / "mine.py")
     truth, true_scores = hits(folder / "vectors", *words[1:])

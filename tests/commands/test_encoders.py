@@ -25,6 +25,7 @@ from tests.support.running import (
     succeed,
     wait_for_receipts,
 )
+from tests.support.tiers import slow_unless
 
 ROWS, K = 3000, 10
 LANDMARKS = ("--landmarks", 100, "--components", 16)
@@ -70,7 +71,9 @@ REALLY = (
     "aska",
     "kpca-bound",
 )  # by the real command; of the others a new process would show nothing else
-every_encoder = pytest.mark.parametrize("name", ENCODERS)
+every_encoder = pytest.mark.parametrize(
+    "name", slow_unless({"aska", "kpca-pq", "klsh", "bin-bound"}.__contains__, ENCODERS)
+)
 
 
 def words_of(name: str) -> tuple[object, ...]:

@@ -31,6 +31,7 @@ from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.making import make_codes, make_vectors
 from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
+from tests.support.tiers import slow_unless
 
 ROWS, DIMS, NQ, K = 1200, 24, 20, 10
 GAMMA = {"rbf": 1e-4, "exp_chi2": 2.0}
@@ -127,7 +128,7 @@ def certify(folder: Path, hits: Path) -> tuple[int, str]:
 # --- the ids
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", slow_unless({"chi2", "euclidean"}.__contains__, KERNELS))
 @pytest.mark.promise(
     "Codes of `kpca-pq`, `map-pq`, `pca-pq` and `pq` prove answers: no pair that reaches a threshold is left out"
 )
@@ -168,7 +169,7 @@ def test_bounds_leave_few_rows(bound: str, folder: Path) -> None:
     assert report["approximate"] is None
 
 
-@pytest.mark.parametrize("kernel", ["cosine", "chi2", "intersection"])
+@pytest.mark.parametrize("kernel", slow_unless("chi2".__eq__, ["cosine", "chi2", "intersection"]))
 @pytest.mark.promise("A transform keeps the order of true neighbours")
 def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> None:
     true = nearest(kernel, *loaded(folder), K)
@@ -182,7 +183,7 @@ def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize("made", MAKERS)
+@pytest.mark.parametrize("made", slow_unless({"duplicated", "permuted"}.__contains__, MAKERS))
 @pytest.mark.promise(
     "Exact search returns the true neighbours, under every kernel and on adversarial rows"
 )
@@ -237,7 +238,7 @@ def test_a_zarr_array_of_another_tool_is_searched_where_it_lies(
         np.testing.assert_array_equal(ids, true)
 
 
-@pytest.mark.parametrize("bound", ["kpca-bound", "bound"])
+@pytest.mark.parametrize("bound", slow_unless("bound".__eq__, ["kpca-bound", "bound"]))
 def test_a_kernel_of_the_users_own(bound: str, folder: Path, tmp_path: Path) -> None:
     mine = write(tmp_path, INTERSECTION)
     encode(folder / "vectors", tmp_path / "bounds", "--kernel", mine, *BOUNDS[bound])

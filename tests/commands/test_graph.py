@@ -20,6 +20,7 @@ from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
 from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
+from tests.support.tiers import first_of, slow_unless
 
 N, D, K = 400, 16, 5
 ROWS = histograms(N, D, seed=1)
@@ -69,7 +70,7 @@ def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @loop_over(("threads", "batch"), [(1, 1024), (2, 50), (2, None)])
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", slow_unless(first_of(lambda name: "products" in name), STORES))
 @pytest.mark.promise(
     "The graph of all rows holds the true nearest others of each, equal rows among them"
 )

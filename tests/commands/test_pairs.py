@@ -193,6 +193,7 @@ def test_a_killed_search_ends_in_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert (tmp_path / f"pairs.npz{suffix}").read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_processes_find_the_same_pairs(folder: Path) -> None:
     _, hits = mercore.pairs(folder / "codes", within=0.8, processes=2, batch=100)
     assert listed(hits) == own_pairs(0.8)

@@ -150,6 +150,7 @@ def test_an_open_store_searches_among_any_rows(folder: Path) -> None:
     assert mercore.search(folder / "codes", QUERIES, without=ids)[1].ids.shape == (NQ, 100)
 
 
+@pytest.mark.slow
 def test_processes_and_arrays_in_memory(folder: Path) -> None:
     choice: Any = {"among": IDS, "without": slice(380, 420)}
     ids = np.intersect1d(np.setdiff1d(IDS, LEFT_OUT), STORED)

@@ -23,6 +23,7 @@ from tests.independent import check_certificate, reference
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
+from tests.support.tiers import slow_unless
 
 N, D, NQ = 700, 16, 5
 KERNELS = {
@@ -121,7 +122,7 @@ def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     return rows[kept], np.load(folder / "queries.npy"), kept
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", slow_unless({"chi2", "euclidean"}.__contains__, KERNELS))
 @pytest.mark.promise("A range search misses no row within the threshold, by every kernel and bound")
 def test_every_row_within_is_found_by_every_bound(name: str, data: Path, tmp_path: Path) -> None:
     rows, queries, ids = loaded(data)
@@ -151,7 +152,7 @@ def test_every_row_within_is_found_by_every_bound(name: str, data: Path, tmp_pat
                 assert report["hits"] == len(hits.ids)
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("maker", slow_unless({"duplicated", "permuted"}.__contains__, MAKERS))
 @loop_over("bound", ["kpca-bound", "bin-bound"])
 @pytest.mark.promise("A range search misses no row within the threshold, by every kernel and bound")
 def test_adversarial_rows(bound: str, maker: str, tmp_path: Path) -> None:
@@ -316,6 +317,7 @@ def test_a_share_of_all_pairs(data: Path, tmp_path: Path) -> None:
     assert f"within: {found['within']:.9g}" in outcome.err
 
 
+@pytest.mark.slow
 def test_processes_plan_and_selection(data: Path, tmp_path: Path) -> None:
     rows, queries, ids = loaded(data)
     true, kept = true_scores("chi2", rows, queries), ids[50:500]

@@ -31,6 +31,7 @@ from tests.support.cases import loop_over
 from tests.support.custom_kernels import LAPLACE, write
 from tests.support.making import Rows, histograms
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
+from tests.support.tiers import first_of, slow_unless
 
 Block = NDArray[Any]
 DIMS = (1, 2, 3, 5, 31, 64, 129, 300)
@@ -131,7 +132,13 @@ CASES += [
 ]
 
 
-@pytest.fixture(scope="module", params=[*CASES, pytest.param(None, id="kpca-bound-own")])
+CASES = slow_unless(first_of(lambda case: case.id.rpartition("-")[0]), CASES)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*CASES, pytest.param(None, id="kpca-bound-own", marks=pytest.mark.slow)],
+)
 def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bound:
     if request.param is not None:
         return Bound(*request.param)

@@ -1,11 +1,14 @@
 """Every encoder of mercore keeps the contract."""
 
+from typing import Any
+
 import pytest
 
 from mercore.pipeline.encoders import ENCODERS, encoder_spec
 from mercore.stores.errors import FormatError
 from mercore.testing import EncoderCase, EncoderContract
 from tests.contracts.encoder_cases import CASES
+from tests.support.tiers import first_of, slow_unless
 
 ALL = [
     pytest.param(
@@ -16,11 +19,17 @@ ALL = [
 ]
 
 
+def kind_of(case: Any) -> tuple[str, ...]:
+    """The encoder, and the parts of it that another class does."""
+    spec = case.values[0].spec
+    return spec.name, *(getattr(spec, name, "") for name in ("quantizer", "dictionary"))
+
+
 @pytest.mark.promise("Rows that a kernel does not take are refused by number")
 class TestEncoders(EncoderContract):
     """What holds for each of them."""
 
-    @pytest.fixture(scope="module", params=ALL)
+    @pytest.fixture(scope="module", params=slow_unless(first_of(kind_of), ALL))
     @classmethod
     def case(cls, request: pytest.FixtureRequest) -> EncoderCase:
         found: EncoderCase = request.param

@@ -15,6 +15,7 @@ from mercore.testing.cases import loop_over
 from mercore.testing.kernels import WIDE, block, exact
 from mercore.testing.rows import kernel_rows
 from tests.independent import reference
+from tests.support.tiers import first_of, slow_unless
 
 Floats = NDArray[np.float64]
 PARAMETERS: list[dict[str, Any]] = [
@@ -50,7 +51,12 @@ def case(name: str, gamma: float | None = None, transform: float | None = None) 
 class TestKernel(KernelContract):
     """What holds for each of them."""
 
-    @pytest.fixture(scope="module", params=[case(**parameters) for parameters in PARAMETERS])
+    @pytest.fixture(
+        scope="module",
+        params=slow_unless(
+            first_of(lambda case: case.values[0].takes.name), [case(**each) for each in PARAMETERS]
+        ),
+    )
     @classmethod
     def case(cls, request: pytest.FixtureRequest) -> KernelCase:
         found: KernelCase = request.param

@@ -1,7 +1,7 @@
-"""Parameters of a test that go to different tiers: a small one to ``slow``, the rest to
-``soak``."""
+"""Parameters of a test that go to different tiers: a few to the fast one, the rest to a slower one."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import pytest
@@ -14,3 +14,24 @@ def slow_then_soak(values: Iterable[Any]) -> list[Any]:
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=marks[number > 0])
         for number, value in enumerate(values)
     ]
+
+
+def slow_unless(fast: Callable[[Any], bool], values: Iterable[Any]) -> list[Any]:
+    """Return parameters, or those of ``pytest.param``, of which only the ``fast`` ones stay fast."""
+    found = []
+    for value in values:
+        given = value if hasattr(value, "marks") else pytest.param(value)
+        marks = given.marks if fast(value) else [*given.marks, pytest.mark.slow]
+        found.append(pytest.param(*given.values, marks=marks, id=given.id))
+    return found
+
+
+def first_of(kind: Callable[[Any], Hashable]) -> Callable[[Any], bool]:
+    """Return whether a value is the first of its kind that is asked for."""
+    counts = Counter[Hashable]()
+
+    def is_first(value: Any) -> bool:
+        counts[kind(value)] += 1
+        return counts[kind(value)] == 1
+
+    return is_first

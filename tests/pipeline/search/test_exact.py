@@ -31,6 +31,7 @@ from tests.independent import exact_truth
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors
+from tests.support.tiers import slow_unless
 
 N, D, NQ, K, COPIES = 2000, 24, 15, 10, 150
 KPCA, BINS = KpcaBoundSpec(n_landmarks=256, n_components=96), BinBoundSpec(n_groups=20)
@@ -92,7 +93,9 @@ def queries(vectors: VectorStore) -> NDArray[Any]:
     )
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=slow_unless({"kpca-chi2", "bin-intersection"}.__contains__, CASES)
+)
 def made(
     request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:

@@ -23,6 +23,7 @@ from tests.independent import exact_truth
 from tests.support.adversarial import adversary
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors
+from tests.support.tiers import slow_unless
 
 Ids = NDArray[np.int64]
 N, D, NQ, K = 1200, 24, 8, 6
@@ -58,7 +59,7 @@ def queries() -> NDArray[Any]:
     return histograms(NQ, D, seed=2)
 
 
-@pytest.fixture(scope="module", params=SEARCHES)
+@pytest.fixture(scope="module", params=slow_unless({"every row", "kpca-pq"}.__contains__, SEARCHES))
 def search(
     request: pytest.FixtureRequest, rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> ExactSearch:
