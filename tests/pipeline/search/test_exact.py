@@ -195,6 +195,15 @@ def test_batches_threads_and_parts_change_no_answer(
         same(made.search(threads=2, codes=codes).prove(queries, K), expected)
 
 
+def test_pairs_of_large_windows_are_fetched_twice_for_the_same_answer(
+    made: Made, queries: NDArray[Any]
+) -> None:
+    expected = made.search().prove(queries, K).arrays()
+    with patch.object(bounded, "ROWS_PER_PAIR", 0):  # as if all windows were large
+        for name, values in made.search().prove(queries, K).arrays().items():
+            np.testing.assert_array_equal(values, expected[name], strict=True)
+
+
 @loop_over("k", [1, 2, N // 2 - 1, N // 2, N - 1, N])
 def test_any_number_of_neighbours(made: Made, queries: NDArray[Any], k: int) -> None:
     few = queries[[0, 1, -3, -1]]
@@ -290,10 +299,10 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     made = small(tmp_path, kernel, spec, found.rows)
     queries = np.concatenate([found.queries, found.rows[:2]])
     for k in (1, 7):
-        same(
-            made.search().prove(queries, k),
-            ExactSearch(scorer=made.search().scorer).prove(queries, k),
-        )
+        answers = made.search().prove(queries, k)
+        same(answers, ExactSearch(scorer=made.search().scorer).prove(queries, k))
+        every = answers.evaluated == len(found.rows)
+        np.testing.assert_array_equal(np.isneginf(answers.greatest), every)
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
 
 
