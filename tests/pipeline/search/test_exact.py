@@ -17,10 +17,11 @@ from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
+from mercore.pipeline.scanners.scanner import select_pairs
 from mercore.pipeline.search import bounded, thread_executor
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.bounded import Bounded
-from mercore.pipeline.search.collect import PairBudget
+from mercore.pipeline.search.collect import Collected, PairBudget
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -282,6 +283,25 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
     assert every.all() == (many < 0.5)
     np.testing.assert_array_equal(np.isneginf(answers.greatest), every)
     np.testing.assert_array_equal(answers.ids, made.true_ids(queries, 5))
+
+
+def test_a_query_that_a_part_gave_up_is_answered_from_every_row(
+    made: Made, queries: NDArray[Any]
+) -> None:
+    expected = made.search().prove(queries, K)
+    kind = type(made.search().executor.batch(queries))
+    collect = kind.collect
+
+    def gives_up(batch: Any, *about: Any) -> Collected:
+        pairs, failing = collect(batch, *about)
+        return Collected(
+            select_pairs(pairs, pairs.queries > 0), failing | (np.arange(len(failing)) < 1)
+        )
+
+    with patch.object(kind, "collect", gives_up):
+        found = made.search().prove(queries, K)
+    same(found, expected)
+    assert found.evaluated[0] == N
 
 
 @loop_over("name", MAKERS)
