@@ -19,7 +19,7 @@ from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, location_of, relative_path
 from mercore.stores.part_store.deletions import deleted_bits
 from mercore.stores.part_store.group_metadata import root_metadata
-from mercore.stores.part_store.growth import begin_growth
+from mercore.stores.part_store.growth import begin_growth, undo_part
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
@@ -308,6 +308,7 @@ class PartBackedStore:
         model : the arrays that the model of the next state has beyond the old one
         """
         header = begin_growth(self.store, spec, rows, model)
+        undo_part(self.store, kept=header.spec_digest)
         return type(self)(PartStore(self.store.location, header))
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:

@@ -56,10 +56,6 @@ class ArrayInPieces:
     count: int
     pieces: Callable[[], Iterable[NDArray[Any]]]
 
-    def __len__(self) -> int:
-        """Return the number of elements."""
-        return self.count
-
     def npy_pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the ``.npy`` of the array."""
         yield npy_header_bytes(self.dtype, self.count)

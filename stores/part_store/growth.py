@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError
@@ -54,8 +55,6 @@ def begin_growth(
 ) -> Header:
     """Begin step 1: publish new arrays of the model; return the header of the next state.
 
-    What a killed growth to another state has done to the ragged part is undone first.
-
     Parameters
     ----------
     model : the arrays that the model of the next state has beyond the old one
@@ -69,7 +68,6 @@ def begin_growth(
         grown_from=[*before.grown_from, state],
     )
     header = replace(old.header, spec=to_json(spec), layout=layout, text=None)
-    _undo_part(old, header.spec_digest)
     publish_files(old.location, model_files(header, model))
     return header
 
@@ -130,29 +128,41 @@ def undo_growth(store: PartFiles, array: str) -> None:
     IntegrityError
         If a file of the ragged part is damaged.
     """
-    _undo_part(store)
+    undo_part(store)
     _remove_new_parts(store)
     keys = [f"model/{array}/c/0", f"model/{array}/{ROOT}"]
     for key in [*keys, *([] if store.layout.model else [f"model/{ROOT}"])]:
         (store.location / key).remove()
 
 
-def _undo_part(store: PartFiles, kept: str | None = None) -> None:
-    """Take steps 2 and 3 back, unless they are of the growth to the state with digest ``kept``."""
+def undo_part(store: PartFiles, kept: str | None = None) -> None:
+    """Take steps 2 and 3 back, unless they are of the growth to the state with digest ``kept``.
+
+    Another version of a compressor may write the old rows in other bytes. The receipt describes
+    these before they replace the grown chunk; an old chunk that is still there stays. Until the
+    next append is done, a check of vectors then finds other bytes than their fingerprint covers.
+
+    Raises
+    ------
+    IntegrityError
+        If a file of the ragged part is damaged.
+    """
     part = ragged_part(store.layout)
     receipt = None if part is None else store.stored_receipt(part)
     if receipt is None or receipt.grown.get("job", kept) == kept:
         return
     entries = {}
     for name, column in store.columns.items():
-        rows = store.decode_file(receipt, column, store.read_file(receipt, column))
-        data = encode_chunk(column, rows)
+        data = store.read_file(receipt, column).tobytes()
+        if stated(chunk_entry(column, data)) != receipt.chunks[name]:  # it is the grown chunk
+            rows = store.decode_file(receipt, column, np.frombuffer(data, np.uint8))
+            data = encode_chunk(column, rows)
+            old = stated(chunk_entry(column, data))
+            if old != receipt.chunks[name]:
+                receipt = replace(receipt, chunks={**receipt.chunks, name: old})
+                store.publish_receipt(receipt)
+            store.chunk_file(column, receipt.part).publish(data)
         entries[name] = chunk_entry(column, data)
-        old = stated(entries[name])
-        if old != receipt.chunks[name]:  # another version of a compressor
-            receipt = replace(receipt, chunks={**receipt.chunks, name: old})
-            store.publish_receipt(receipt)
-        store.chunk_file(column, receipt.part).publish(data)
     store.publish_receipt(replace(receipt, chunks=entries, grown={}))
 
 

@@ -14,7 +14,10 @@ from mercore.stores.selection import (
     RowsByLabel,
     SelectedParts,
     Selection,
+    pack_range,
+    pack_rows,
     select_rows,
+    selection_of,
 )
 from tests.support.cases import loop_over
 
@@ -64,6 +67,30 @@ def test_bits_take_less_than_two_bits_of_memory_per_row() -> None:
     assert bits_of(mask_of(100_000, 0.3)).nbytes * 8 < 1.6 * 100_000
 
 
+@loop_over("count", [1, 8, 19, 64, 130])
+def test_rows_are_packed_to_a_bit_each_and_found_again(count: int) -> None:
+    """Rows that follow one another are a range, and others are bits of the same digest."""
+    rng = np.random.default_rng(0)
+    bounds = [(0, 0), (0, count), *np.sort(rng.integers(0, count + 1, (40, 2)), axis=1).tolist()]
+    for start, stop in bounds:
+        rows = np.arange(start, stop)
+        packed = np.packbits(np.isin(np.arange(count), rows), bitorder="little")
+        np.testing.assert_array_equal(pack_range(start, stop, count), packed)
+        np.testing.assert_array_equal(pack_rows(np.append(rows, rows[::-1]), count), packed)
+        found = selection_of(packed)
+        assert isinstance(found, RangeSelection)
+        assert (found.start, found.stop) == ((start, stop) if start < stop else (0, 0))
+        assert found.digest == RangeSelection(start, stop).digest == BitSelection(packed).digest
+        assert len(found.digest) == 32
+        if stop - start > 2:
+            holed = np.delete(rows, rng.integers(1, len(rows) - 1))
+            packed = pack_rows(rng.permutation(holed), count)
+            others = selection_of(packed)
+            assert isinstance(others, BitSelection)
+            np.testing.assert_array_equal(others.rows_of(np.arange(len(holed))), holed)
+            assert others.digest != found.digest
+
+
 @loop_over("share", [0.0, 0.002, 0.1, 1.0])
 @loop_over("starts", [[0, 64, 128, 192, 250], [0, 1, 200, 250], [0, 250]])
 def test_parts_without_a_selected_row_are_left_out(starts: list[int], share: float) -> None:
@@ -97,11 +124,11 @@ def test_labels_group_queries_and_name_the_rows_that_they_meet(
     by_label = RowsByLabel.of(rows, queries, same=same)
     met = (queries[:, None] == rows) == same
     np.testing.assert_array_equal(by_label.counts, met.sum(axis=1))
-    for first, count, start in [(0, 40, 0), (7, 9, 0), (30, 10, 290)]:
+    for first, count, *start in [(0, 40), (7, 9), (30, 10, 290)]:
         found = np.zeros((count, 300), np.bool_)
-        for some, selection in by_label.groups(first, count, start):
+        for some, selection in by_label.groups(first, count, *start):
             found[some[:, None], selection.rows_of(np.arange(selection.count))] = True
-        met_from = met[first : first + count] & (np.arange(300) >= start)
+        met_from = met[first : first + count] & (np.arange(300) >= sum(start))
         np.testing.assert_array_equal(found, met_from)
     itself = RowsByLabel.of(rows, None, same=same)
     np.testing.assert_array_equal(itself.queries, rows)

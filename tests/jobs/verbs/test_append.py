@@ -14,12 +14,14 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from numcodecs import Zstd
 from numpy.typing import NDArray
 
 import mercore
 from mercore.stores import vector_writer
 from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeError, StorageError
 from mercore.stores.location.local import LocalLocation
+from mercore.stores.part_store import column
 from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
 from tests.support.cases import in_case
 from tests.support.killing import Killed, kills
@@ -235,6 +237,42 @@ def test_kills_of_the_append_that_clears_up_after_a_kill_lose_nothing(base: Path
         assert mercore.check(store)["faults"] == []
         mercore.append(SECOND, store, **OPTIONS)
         assert files_of(store) == files_of(only)
+
+
+@contextmanager
+def another_zstd() -> Iterator[None]:
+    """A version that writes the same rows in other bytes, which all versions read."""
+
+    def compress(text: str, data: bytes | memoryview, item_bytes: int) -> bytes:
+        return bytes(Zstd(level=3, checksum=True).encode(data))
+
+    with patch.object(column, "compress", compress):
+        yield
+
+
+def test_another_version_of_a_compressor_undoes_a_killed_append(tmp_path: Path) -> None:
+    """It may be killed too: all rows can be read at any moment."""
+    rows = np.arange(21 * DIMS, dtype=np.float32).reshape(21, DIMS)
+    base, again = tmp_path / "base", tmp_path / "again"
+    mercore.ingest(rows, base, compressor="zstd")
+    begun: list[Path] = []
+    for number in kills(lambda number: mercore.append(rows + 1, copy_of(base, f"killed{number}"))):
+        killed = open_vector_store(tmp_path / f"killed{number}")
+        receipt = killed.store.stored_receipt(2)
+        if receipt is not None and receipt.grown and killed.rows == len(rows):
+            begun.append(tmp_path / f"killed{number}")
+    assert len(begun) == 2  # before and after the new chunk of the part that grows
+    for store in begun:
+
+        def run(number: int, store: Path = store) -> None:
+            mercore.append(rows + 2, copy_of(store, again.name))
+
+        with another_zstd():
+            for _ in kills(run):
+                np.testing.assert_array_equal(stored(open_vector_store(again))[:21], rows)
+                mercore.append(rows + 2, again)
+                assert mercore.check(again)["faults"] == []
+                np.testing.assert_array_equal(stored(open_vector_store(again))[21:], rows + 2)
 
 
 def append_disturbed(store: Path, failing: int | None, error: BaseException) -> list[str]:

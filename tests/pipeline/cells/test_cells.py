@@ -29,6 +29,7 @@ from mercore.stores.errors import InputError, IntegrityError
 from mercore.stores.indexes import CellStore
 from mercore.stores.selection import BitSelection, RangeSelection
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import make_codes, make_vectors
 
 ROWS, DIMS, CELLS, QUERIES = 900, 16, 24, 12
@@ -191,20 +192,25 @@ def bits_of(share: float) -> BitSelection:
 @pytest.mark.promise(
     "A search of cells gives the answer of the codes in the cells nearest to each query"
 )
-def test_probes_scan_the_rows_of_the_nearest_cells(codes: CodeStore, cells: CellStore) -> None:
+@loop_over("k", [20, 500])
+def test_probes_scan_the_rows_of_the_nearest_cells(
+    codes: CodeStore, cells: CellStore, k: int
+) -> None:
     queries, encoder = rows_of(6, QUERIES), encoder_of(codes)
     flat = scan_codes(OpenCodes(codes, encoder), queries, ROWS, threads=1)
     points: NDArray[np.float32] = encoder.embed(queries, label="query")  # type: ignore[attr-defined]
     of_row = assigned(cells.model, points_of(codes))
     near = Centres(cells.model).nearest(points, 3)
-    found = OpenCells.of(cells, encoder_of(cells), 3).scan(queries, 20, threads=1)
+    found = OpenCells.of(cells, encoder_of(cells), 3).scan(queries, k, threads=1)
     for query in range(QUERIES):
         there = np.isin(of_row[flat.ids[query]], near[query])
-        ids, scores = flat.ids[query, there][:20], flat.scores[query, there][:20]
+        ids, scores = flat.ids[query, there][:k], flat.scores[query, there][:k]
         assert found.scanned[query] == there.sum()
         assert np.array_equal(found.top_k.ids[query, : len(ids)], ids)
         assert np.array_equal(found.top_k.scores[query, : len(ids)], scores)
         assert (found.top_k.ids[query, len(ids) :] == -1).all()
+        assert np.isneginf(found.top_k.scores[query, len(ids) :]).all()
+    assert (found.scanned.min() < k) == (k == 500)
 
 
 @pytest.mark.promise(
@@ -229,9 +235,10 @@ def test_holding_all_cells_reads_nothing_again(cells: CellStore) -> None:
     row = sum(column.row_bytes for column in cells.store.columns.values())
     opened.scan(rows_of(7, 40), 5, threads=1)  # some cells are there already
     assert opened.hold_all() == ROWS * row
-    before = cells.store.reads.bytes
+    before, hits = cells.store.reads.bytes, opened.cache.hits
     opened.scan(rows_of(7, 5), 5, threads=1)
     assert cells.store.reads.bytes == before
+    assert opened.cache.hits == hits + 5 * 4
     few = OpenCells.of(cells, encoder_of(cells), 4, 10 * row)
     assert few.hold_all() <= 10 * row
 

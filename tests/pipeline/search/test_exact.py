@@ -17,10 +17,11 @@ from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
+from mercore.pipeline.scanners.scanner import select_pairs
 from mercore.pipeline.search import bounded, thread_executor
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.bounded import Bounded
-from mercore.pipeline.search.collect import PairBudget
+from mercore.pipeline.search.collect import Collected, PairBudget
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -199,6 +200,15 @@ def test_batches_threads_and_parts_change_no_answer(
         same(made.search(threads=2, codes=codes).prove(queries, K), expected)
 
 
+def test_pairs_of_large_windows_are_fetched_twice_for_the_same_answer(
+    made: Made, queries: NDArray[Any]
+) -> None:
+    expected = made.search().prove(queries, K).arrays()
+    with patch.object(bounded, "ROWS_PER_PAIR", 0):  # as if all windows were large
+        for name, values in made.search().prove(queries, K).arrays().items():
+            np.testing.assert_array_equal(values, expected[name], strict=True)
+
+
 @loop_over("k", [1, 2, N // 2 - 1, N // 2, N - 1, N])
 def test_any_number_of_neighbours(made: Made, queries: NDArray[Any], k: int) -> None:
     few = queries[[0, 1, -3, -1]]
@@ -280,6 +290,25 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
     np.testing.assert_array_equal(answers.ids, made.true_ids(queries, 5))
 
 
+def test_a_query_that_a_part_gave_up_is_answered_from_every_row(
+    made: Made, queries: NDArray[Any]
+) -> None:
+    expected = made.search().prove(queries, K)
+    kind = type(made.search().executor.batch(queries))
+    collect = kind.collect
+
+    def gives_up(batch: Any, *about: Any) -> Collected:
+        pairs, failing = collect(batch, *about)
+        return Collected(
+            select_pairs(pairs, pairs.queries > 0), failing | (np.arange(len(failing)) < 1)
+        )
+
+    with patch.object(kind, "collect", gives_up):
+        found = made.search().prove(queries, K)
+    same(found, expected)
+    assert found.evaluated[0] == N
+
+
 @loop_over("name", MAKERS)
 @pytest.mark.parametrize(
     ("kernel", "spec"),
@@ -298,10 +327,10 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     made = small(tmp_path, kernel, spec, found.rows)
     queries = np.concatenate([found.queries, found.rows[:2]])
     for k in (1, 7):
-        same(
-            made.search().prove(queries, k),
-            ExactSearch(scorer=made.search().scorer).prove(queries, k),
-        )
+        answers = made.search().prove(queries, k)
+        same(answers, ExactSearch(scorer=made.search().scorer).prove(queries, k))
+        every = answers.evaluated == len(found.rows)
+        np.testing.assert_array_equal(np.isneginf(answers.greatest), every)
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
 
 

@@ -181,6 +181,12 @@ def damaged_csr(path: Path, **changed: Any) -> str:
         ({"indices": np.array([0.0, 1, 2])}, "indices are no whole numbers"),
         ({"format": b"csc"}, "a sparse matrix of format 'csc', expected csr"),
         ({"shape": (2, 3, 4)}, "expected two whole numbers"),
+        ({"shape": np.zeros(10_000)}, "80128 bytes, expected a few. Fix: save it again"),
+        ({"data": np.zeros((3, 1))}, r"an array of shape \(3, 1\), expected one dimension"),
+        (
+            {"data": np.ones(5), "indices": np.arange(5) % 3, "indptr": np.array([0, 4, 5])},
+            r"rows \[0, 2\), one has over 3 numbers",
+        ),
     ],
 )
 def test_a_damaged_csr_is_refused(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
@@ -199,8 +205,13 @@ def test_many_tables_are_one_source(tmp_path: Path) -> None:
     pq.write_table(columns(ROWS), folder / "part-9.parquet")
     with pytest.raises(FormatError, match=r"part-9\.parquet: 0 columns 'row', expected one of c0"):
         open_source(str(folder))
+    pq.write_table(lists(ROWS.astype(np.float64)), folder / "part-9.parquet")
+    with pytest.raises(FormatError, match=r"part-9\.parquet: columns .* as in the first file"):
+        open_source(str(folder))
     with pytest.raises(NotFoundError, match="no file has such a name"):
         open_source(f"{folder}/none-*.parquet")
+    with pytest.raises(FormatError, match=r"_SUCCESS: a pattern may name \.parquet"):
+        open_source(f"{folder}/_*")
 
 
 def test_a_member_is_named(tmp_path: Path) -> None:
@@ -208,6 +219,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     np.savez(tmp_path / "a.npz", one=ROWS, two=ROWS[:3])
     np.savez(tmp_path / "none.npz")
+    np.savez_compressed(tmp_path / "packed.npz", rows=np.asfortranarray(ROWS))
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["train"], file["deep/test"], file["names"] = ROWS, ROWS[:4], np.zeros(3)
     for member, expected in [
@@ -223,6 +235,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
         ("a.parquet::c9", "0 columns 'c9', expected one of c0, c1"),
         ("a.parquet::c0,id", "column id is of string, expected numbers"),
         ("a.npz", "expected one of two dimensions. Fix: name one, as "),
+        ("packed.npz", "a compressed array in Fortran order, expected C order. Fix: numpy.savez("),
         ("none.npz", "arrays none, expected one of two dimensions"),
         ("a.npz::three", "no array 'three', expected one of one, two"),
         ("a.h5", "2 datasets of two dimensions (deep/test, train), expected one"),

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from mercore.stores.part_store.add_blocks import add_blocks
 from mercore.stores.part_store.blocks import BLOCK_BYTES, table_text, text_bytes
 from mercore.stores.part_store.column import CHECKSUM_BYTES, Column
 from mercore.stores.part_store.group_metadata import columns_metadata, root_metadata
-from mercore.stores.part_store.header import open_header
-from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.header import Header, Layout, open_header
+from mercore.stores.part_store.part_files import Reads
+from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import receipt_bytes, stated
+from mercore.stores.part_store.row_lookup import read_ranges
 from mercore.stores.vector_views import VectorCache
 from mercore.stores.vectors import Vectors, VectorStore, open_vector_store
 from tests.support.cases import loop_over
@@ -101,6 +104,40 @@ def test_rows_are_the_ones_that_were_written(
         np.testing.assert_array_equal(looked_up(vectors, chosen), rows[chosen], strict=True)
     ends = np.array([0, 1, part_rows - 1, part_rows, len(rows) - 1])
     np.testing.assert_array_equal(looked_up(vectors, ends), rows[ends])
+
+
+@loop_over("dims", [3, None])
+@loop_over("compressor", ["none", "zstd"])
+def test_ranges_are_the_rows_that_were_written(
+    dims: int | None, compressor: str, tmp_path: Path
+) -> None:
+    """Parts of 100 rows, in blocks of 7. A part that is missing is refused if it is read."""
+    column = {"name": "x", "dtype": "float32", "width": dims}
+    columns = [{**column, "compressor": compressor}]
+    layout = Layout(rows=950, part_rows=100, columns=columns, model={})
+    block_bytes = 7 * 4 * (dims or 1)
+    path = tmp_path / f"{dims}-{compressor}"
+    header = Header(kind="codes", spec={}, layout=layout, block_bytes=block_bytes)
+    store = create(path, header, {})
+    rows = RNG.random((950, dims) if dims else 950, np.float32)
+    receipts = [
+        store.write_part(part, {"x": rows[slice(*store.bounds(part))]}) for part in range(10)
+    ]
+    for count in (2, 3, 9, 80):
+        for _ in range(20):
+            touching = [*pairwise(np.sort(RNG.choice(951, count, replace=False)).tolist())]
+            for ranges in (touching, touching[::2]):
+                found = read_ranges(store, receipts, "x", ranges)
+                expected = np.concatenate([rows[start:stop] for start, stop in ranges])
+                np.testing.assert_array_equal(found, expected, strict=True)
+    store.reads = Reads()
+    read_ranges(store, receipts, "x", [(101, 103), (105, 106), (113, 115)])
+    if compressor == "none":
+        assert (store.reads.bytes, store.reads.blocks) == (3 * block_bytes, 3)
+    store.chunk_file(store.columns["x"], 1).remove()
+    np.testing.assert_array_equal(read_ranges(store, receipts, "x", [(0, 100)]), rows[:100])
+    with pytest.raises(IntegrityError, match="part 1: column x is missing"):
+        read_ranges(store, receipts, "x", [(99, 101)])
 
 
 def test_few_rows_read_few_blocks_and_many_read_whole_parts(

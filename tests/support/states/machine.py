@@ -80,6 +80,18 @@ class StoreStates(StoreWorld):
             self.write(name, run, after, around)
 
     @precondition(lambda self: self.shelf("vectors"))
+    @rule(
+        number=numbers, killed=sources, sources=sources, step=st.integers(-12, -1), around=arounds
+    )
+    def append_after_kill(
+        self, number: int, killed: list[str], sources: list[str], step: int, around: Around
+    ) -> None:
+        """An append finishes or undoes one that was killed while it published its rows."""
+        kill = replace(around, kind="kill", number=step)
+        self.append(number, killed, repeat=False, again=False, around=kill)
+        self.append(number, sources, repeat=False, again=False, around=around)
+
+    @precondition(lambda self: self.shelf("vectors"))
     @rule(number=numbers, drawn=st.integers(0, 99), around=arounds)
     def delete(self, number: int, drawn: int, around: Around) -> None:
         name = pick(self.shelf("vectors"), number)
