@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mercore.stores.location.s3 import S3Location
+from mercore.testing.stores import histograms
 from tests.support.killing import Killed, killed_at
-from tests.support.making import histograms
 from tests.support.object_server import BUCKET, ObjectServer, object_server
 from tests.support.queueing import Queue
 from tests.support.running import ENCODE, command, files_of, finish, invoke, run, start, succeed

@@ -23,8 +23,8 @@ from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.receipts import Receipt, receipt_bytes, receipts_column
 from mercore.stores.spec import digest
+from mercore.testing.cases import in_case, loop_over
 from tests.support import mutated_stores
-from tests.support.cases import in_case, loop_over
 from tests.support.running import (
     ENCODE,
     Outcome,

@@ -25,11 +25,11 @@ from mercore.pipeline.encoders.pq import PqParams, PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
+from mercore.testing.stores import make_codes, make_vectors
 from tests.independent import check_certificate
 from tests.independent.exact_truth import KERNELS, RAW, nearest
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
-from tests.support.making import make_codes, make_vectors
 from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
 from tests.support.tiers import slow_unless
 

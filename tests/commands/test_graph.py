@@ -16,9 +16,9 @@ import mercore
 from mercore.jobs.verbs import graph
 from mercore.jobs.verbs.searches.exact import figures_of
 from mercore.pipeline.kernels.sums import Chi2
+from mercore.testing.cases import loop_over
 from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
-from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
 from tests.support.tiers import first_of, slow_unless
 

@@ -26,8 +26,8 @@ from mercore.pipeline.kernels import Kernel
 from mercore.stores.formats import suffixes
 from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import Vectors
+from mercore.testing.cases import loop_over
 from tests.independent import reference
-from tests.support.cases import loop_over
 from tests.support.running import ENCODE, files_of, histograms, invoke, names_in, run, succeed
 
 Rows = NDArray[Any]

@@ -16,9 +16,9 @@ import mercore
 from mercore.jobs.verbs.searches.exact import ExactTask
 from mercore.stores.errors import InputError
 from mercore.stores.results.certificates import read_certificate
+from mercore.testing.cases import loop_over
 from tests.independent import check_certificate, reference
 from tests.independent.exact_truth import nearest
-from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
 
 N, D, K = 700, 16, 5

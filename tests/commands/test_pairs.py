@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 import mercore
 from mercore.jobs.verbs.pairs import PairsTask
 from mercore.stores.errors import InputError
+from mercore.testing.cases import loop_over
 from tests.independent import check_certificate, reference
-from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
 
 N, D, NQ = 500, 16, 40

@@ -13,9 +13,9 @@ import mercore
 from mercore.stores.errors import InputError
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
+from mercore.testing.cases import loop_over
 from tests.independent import check_certificate
 from tests.independent.exact_truth import nearest
-from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
 
 N, D, NQ, K = 900, 16, 6, 5

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.stores.results.hits import Hits, write_hits
+from mercore.testing.stores import histograms
 from tests.independent.exact_truth import TIE, _numbers, exact_score, nearest
-from tests.support.making import histograms
 from tests.support.running import invoke, run, succeed
 
 ROWS, DIMS, NQ, K = 2000, 16, 400, 8

@@ -19,9 +19,9 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.results.range_hits import RangeHits
+from mercore.testing.cases import loop_over
 from tests.independent import check_certificate, reference
 from tests.support.adversarial import MAKERS, adversary
-from tests.support.cases import loop_over
 from tests.support.running import histograms, invoke, succeed
 from tests.support.tiers import slow_unless
 

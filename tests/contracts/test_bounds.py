@@ -26,11 +26,11 @@ from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
 from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.rows import SourceVectors
 from mercore.testing.bounds import bounds_of, check_bounds
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
+from mercore.testing.stores import Rows, histograms
 from tests.support.adversarial import MAKERS, adversary
-from tests.support.cases import loop_over
 from tests.support.custom_kernels import LAPLACE, write
-from tests.support.making import Rows, histograms
-from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
 from tests.support.tiers import first_of, slow_unless
 
 Block = NDArray[Any]

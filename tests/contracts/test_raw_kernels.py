@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import Kernel, kernel_from_spec, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.stores.errors import InputError
-from tests.support.cases import loop_over
-from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_blocks, kernel_rows, steady
 
 Rows = NDArray[Any]
 

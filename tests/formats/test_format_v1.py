@@ -25,7 +25,8 @@ from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import VectorStore, open_vector_store
-from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors
+from tests.support.making import aska_of
 
 HERE = Path("tests/formats/v1")
 ROOT = Path(__file__).parents[2]

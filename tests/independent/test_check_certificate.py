@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import mercore
 from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
+from mercore.testing.stores import histograms, make_vectors
 from tests.independent import check_certificate, reference
 from tests.independent.check_certificate import crc32c
 from tests.support.killing import kills
-from tests.support.making import histograms, make_vectors
 
 Arrays = dict[str, NDArray[Any]]
 

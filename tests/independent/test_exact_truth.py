@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from mercore.testing.cases import loop_over
 from tests.independent import exact_truth
 from tests.independent.exact_truth import KERNELS
 from tests.independent.reference import exact_additive, exact_l1
 from tests.support.adversarial import MAKERS, adversary
-from tests.support.cases import loop_over
 
 GAMMA = 0.75
 K = 12

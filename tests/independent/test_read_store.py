@@ -14,8 +14,8 @@ from mercore.stores.part_store.column import encode_chunk
 from mercore.stores.part_store.growth import begin_growth, grow_part, publish_growth
 from mercore.stores.part_store.part_files import PartFiles
 from mercore.stores.vectors import open_vector_store
+from mercore.testing.stores import histograms
 from tests.independent.read_store import Store
-from tests.support.making import histograms
 from tests.support.running import succeed
 
 ROOT = Path(__file__).parents[2]

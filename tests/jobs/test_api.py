@@ -16,7 +16,7 @@ from mercore.jobs.cli import main
 from mercore.jobs.session.opening import open as open_store
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 from tests.support.running import succeed
 
 ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)

@@ -11,7 +11,7 @@ import pytest
 import mercore
 from mercore.jobs.face.declaring import VERBS
 from mercore.jobs.session.open_store import OpenStore
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 
 WITHOUT = {"MercoreError", "MercoreWarning"}  # these need no example
 

@@ -19,7 +19,7 @@ from mercore.jobs.printing import (
 )
 from mercore.jobs.progress import progress
 from mercore.stores.results.hits import Hits
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 @loop_over(

@@ -11,7 +11,7 @@ import pytest
 
 import mercore
 from mercore.stores.errors import MercoreError
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 from tests.support.running import invoke
 
 HERE = Path(__file__).parents[2]

@@ -27,10 +27,11 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors, plan_encode
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors, plan_encode
-from tests.support.strategies import steady
+from tests.support.making import aska_of
 
 Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}

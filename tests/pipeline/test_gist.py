@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.gist import DIMENSION, gabor_bank, gist, texture
 from mercore.stores.errors import InputError, ShapeError
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 FREQUENCIES = (0.3, 0.3 / 1.85, 0.3 / 1.85**2)
 

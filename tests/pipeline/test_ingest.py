@@ -19,8 +19,8 @@ from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.vector_writer import VectorWriter
 from mercore.stores.vectors import VectorStore, original_ids
-from tests.support.making import Rows, make_vectors
-from tests.support.strategies import steady
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, make_vectors
 
 
 @st.composite

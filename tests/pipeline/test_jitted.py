@@ -21,9 +21,10 @@ from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_bat
 from mercore.pipeline.simd.aligned import in_panels
 from mercore.pipeline.topk import TopK, top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.strategies import code_arrays, steady
+from tests.support.strategies import code_arrays
 
 pytestmark = pytest.mark.loops
 

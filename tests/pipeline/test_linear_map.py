@@ -25,9 +25,9 @@ from mercore.stores.errors import InputError, IntegrityError, ShapeError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vector_views import VectorCache, WatchedVectors, store_of
 from mercore.stores.vectors import VectorStore, gather
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors, plan_encode
-from tests.support.strategies import steady
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors, plan_encode
 
 N, D, MAPPED = 300, 19, 7
 SHAPES = [(1, 1), (1, 40), (64, 1), (65, 33), (130, 7)]

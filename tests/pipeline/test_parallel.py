@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mercore.pipeline.parallel import in_order, over_parts, read_ahead
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 def parts_read(count: int) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.topk import top_k_of
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mercore.testing.cases import in_case
 from tests.support import mutated_stores
-from tests.support.cases import in_case
 from tests.support.fuzzing import HDF5, IN_PROCESS
 
 CASES, STEP = 100_000, 5_000

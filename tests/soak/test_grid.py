@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 import mercore
+from mercore.testing.cases import in_case
+from mercore.testing.rows import STYLES, kernel_rows, one_ulp_apart
+from mercore.testing.stores import make_vectors
 from tests.independent.exact_truth import KERNELS, RAW, nearest
 from tests.support.adversarial import MAKERS, adversary
-from tests.support.cases import in_case
-from tests.support.making import make_vectors
-from tests.support.strategies import STYLES, kernel_rows, one_ulp_apart
 
 K = 7
 GAMMA = {"rbf": 1e-4, "exp_chi2": 2.0}

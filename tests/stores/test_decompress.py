@@ -26,7 +26,7 @@ from mercore.stores.formats.npz import read_npz
 from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import chunk_entry
-from tests.support.cases import in_case, loop_over
+from mercore.testing.cases import in_case, loop_over
 
 ROWS = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
 CHUNK = ROWS.nbytes  # 64 kB

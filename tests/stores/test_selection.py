@@ -19,7 +19,7 @@ from mercore.stores.selection import (
     select_rows,
     selection_of,
 )
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 BEYOND = 300  # rows behind the last that has a bit
 

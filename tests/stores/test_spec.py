@@ -24,8 +24,8 @@ from mercore.stores.part_store.header import (
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, parse_json, to_json
 from mercore.stores.vectors import VectorSpec, open_vector_store
-from tests.support.cases import loop_over
-from tests.support.strategies import steady
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 
 Json = Any
 SPECS: list[Any] = [

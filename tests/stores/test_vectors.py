@@ -22,8 +22,8 @@ from mercore.stores.rows import (
 from mercore.stores.vector_views import VectorCache
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
 from mercore.stores.vectors import Vectors, VectorStore, blocks, gather, open_vector_store
-from tests.support.making import Rows, histograms, make_vectors
-from tests.support.strategies import steady
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, histograms, make_vectors
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,6 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.testing.rows import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
-
-__all__ = [
-    "STYLES",
-    "blocks",
-    "code_arrays",
-    "hit_arrays",
-    "kernel_blocks",
-    "kernel_rows",
-    "one_ulp_apart",
-    "steady",
-]
-
-
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 6))
 
 

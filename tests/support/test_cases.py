@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 COUNTS = {"patched": 0}
 

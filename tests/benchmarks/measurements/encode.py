@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from mercore.pipeline.encoders.aska import BLOCK_ROWS, PURSUITS, Aska, AskaSpec
 from mercore.pipeline.kernels import make_kernel
+from mercore.testing.stores import histograms
 from tests.benchmarks.measurements.timing import interleaved
 from tests.benchmarks.reporting.tables import Row
-from tests.support.making import histograms
 
 try:
     import spams

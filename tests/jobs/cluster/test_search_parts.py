@@ -34,8 +34,8 @@ from mercore.pipeline.search.within import Limit, Reaching
 from mercore.stores.results.hits import read_hits
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
 from mercore.stores.vector_views import WatchedVectors
-from tests.support.cases import loop_over
-from tests.support.making import Rows
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows
 from tests.support.running import files_of, histograms, succeed
 
 SEARCHES = {

@@ -30,9 +30,9 @@ from mercore.stores.codes import open_code_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import read_hits
+from mercore.testing.cases import in_case, loop_over
+from mercore.testing.stores import histograms, make_vectors
 from tests.independent import measures, reference
-from tests.support.cases import in_case, loop_over
-from tests.support.making import histograms, make_vectors
 from tests.support.pages import texts_outside
 
 ROWS, QUERIES, DIMS = 600, 40, 12

@@ -19,7 +19,7 @@ from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
-from tests.support.making import Rows, histograms, make_vectors
+from mercore.testing.stores import Rows, histograms, make_vectors
 from tests.support.running import invoke
 
 ROWS, DIMS = 60, 20

@@ -12,7 +12,7 @@ from mercore.stores.codes import CodeStore, SelectedCodes
 from mercore.stores.selection import BitSelection, RangeSelection
 from mercore.stores.vector_views import SelectedVectors
 from mercore.stores.vectors import Vectors
-from tests.support.making import histograms, make_codes, make_vectors
+from mercore.testing.stores import histograms, make_codes, make_vectors
 
 ROWS, DIMS = 4096, 16
 

@@ -10,8 +10,8 @@ import pytest
 
 from mercore.jobs.session.ann_benchmarks import KERNELS, Mercore
 from mercore.stores.errors import InputError
+from mercore.testing.stores import histograms
 from tests.independent import ann_benchmarks
-from tests.support.making import histograms
 
 TRAIN, TEST, COUNT = histograms(600, 16, seed=1), histograms(12, 16, seed=2), 5
 

@@ -20,9 +20,9 @@ from sklearn.utils.estimator_checks import check_estimator
 import mercore
 from mercore import KernelNeighbors
 from mercore.stores.errors import ExistsError, FormatError, InputError
+from mercore.testing.stores import histograms
 from tests.independent import reference
 from tests.support.custom_kernels import returning, write
-from tests.support.making import histograms
 
 ROWS, QUERIES = histograms(300, 12, seed=1), histograms(20, 12, seed=2)
 BOUNDS = ("kpca-bound:landmarks=64,components=16", "bin-bound:groups=8")

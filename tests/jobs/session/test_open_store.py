@@ -13,7 +13,7 @@ from mercore.stores.errors import InputError, IntegrityError, MercoreError, Shap
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.results.hits import Hits
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 
 QUERIES = histograms(9, 12, seed=2)
 CODES = {

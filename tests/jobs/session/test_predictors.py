@@ -26,7 +26,7 @@ from mercore import (
     KernelNeighborsTransformer,
 )
 from mercore.stores.errors import InputError
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 
 ROWS, QUERIES = histograms(300, 12, seed=1), histograms(40, 12, seed=2)
 CLASSES = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=300)]

@@ -23,10 +23,10 @@ from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeEr
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.part_store import column
 from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
-from tests.support.cases import in_case
+from mercore.testing.cases import in_case
+from mercore.testing.rows import steady
 from tests.support.killing import Killed, kills
 from tests.support.running import files_of
-from tests.support.strategies import steady
 
 PART_ROWS, DIMS = 8, 3
 

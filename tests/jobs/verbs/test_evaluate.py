@@ -13,10 +13,10 @@ from mercore.pipeline.encoders.hashing.klsh import KlshSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeError
 from mercore.stores.results.hits import Hits, read_hits
+from mercore.testing.cases import in_case, loop_over
+from mercore.testing.stores import histograms, make_codes, make_vectors
 from tests.independent import measures as slow_forms
 from tests.independent import reference
-from tests.support.cases import in_case, loop_over
-from tests.support.making import histograms, make_codes, make_vectors
 from tests.support.running import invoke, on_command_line
 
 ROWS, QUERIES, DIMS, BITS, K = histograms(90, 12), histograms(7, 12, seed=1), 12, 16, 40

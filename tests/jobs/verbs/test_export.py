@@ -15,7 +15,7 @@ from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import ExistsError, InputError, StorageError
-from tests.support.making import histograms, make_codes, make_vectors
+from mercore.testing.stores import histograms, make_codes, make_vectors
 from tests.support.running import on_command_line
 from tests.support.tiers import slow_unless
 

@@ -12,7 +12,7 @@ from mercore.jobs import api
 from mercore.stores.errors import IntegrityError
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.rows import open_vectors
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 
 CHANGED = r"array holds other rows than those that .*codes was encoded from: found digest"
 

@@ -17,8 +17,8 @@ from mercore.jobs.resources import execution
 from mercore.stores import vector_writer
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, InputError
+from mercore.testing.stores import histograms
 from tests.support.killing import kills
-from tests.support.making import histograms
 from tests.support.running import files_of
 
 DIMS, OLD, NEW, NEWEST = 6, 37, 61, 90

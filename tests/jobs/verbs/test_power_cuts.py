@@ -19,10 +19,10 @@ from mercore.jobs.resources import execution
 from mercore.stores import vector_writer
 from mercore.stores.errors import ExistsError, IntegrityError
 from mercore.stores.vectors import open_vector_store
+from mercore.testing.cases import in_case
+from mercore.testing.stores import histograms
 from tests.stores.part_store.test_row_lookup import without_blocks
-from tests.support.cases import in_case
 from tests.support.forgetful import Disk, Step, Tree, cuts, lay, recorded, tree_of
-from tests.support.making import histograms
 
 DIMS, PART_ROWS = 4, 16
 ROWS, MORE, ASKED = (histograms(n, DIMS, seed=n) for n in (60, 150, 6))

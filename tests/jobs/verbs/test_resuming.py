@@ -9,7 +9,7 @@ from mercore.jobs.verbs.encode import EncodeOptions
 from mercore.jobs.verbs.index import IndexOptions
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.stores.errors import ExistsError, NotFoundError
-from tests.support.making import make_vectors
+from mercore.testing.stores import make_vectors
 
 
 @pytest.mark.parametrize(

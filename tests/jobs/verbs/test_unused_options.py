@@ -11,7 +11,7 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.results.hits import Hits, write_hits
-from tests.support.making import histograms, make_codes, make_vectors
+from mercore.testing.stores import histograms, make_codes, make_vectors
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,9 @@ from mercore.stores.codes import CodeStore, SelectedCodes, open_code_store
 from mercore.stores.errors import InputError, IntegrityError
 from mercore.stores.indexes import CellStore
 from mercore.stores.selection import BitSelection, RangeSelection
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import make_codes, make_vectors
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import make_codes, make_vectors
 
 ROWS, DIMS, CELLS, QUERIES = 900, 16, 24, 12
 SMALL: dict[str, Any] = {"n_landmarks": 40, "n_components": 12}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.making import histograms
+from mercore.testing.stores import histograms
 from tests.support.running import succeed
 
 COMMAND = """

@@ -14,10 +14,10 @@ from mercore.pipeline.encoders.bounds import bin_groups as grouping
 from mercore.pipeline.encoders.bounds.bin_bound import RootBound
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, merging_costs, near_pairs
 from mercore.pipeline.kernels import make_kernel
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from mercore.testing.stores import histograms
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import histograms
-from tests.support.strategies import steady
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 7))
 

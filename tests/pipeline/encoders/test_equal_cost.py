@@ -18,7 +18,7 @@ from mercore.pipeline.encoders.equal_cost import (
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
-from tests.support.making import Rows
+from mercore.testing.stores import Rows
 
 SMALL: dict[str, dict[str, Any]] = {
     "aska": {"n_atoms": 16, "n_nonzero_coefs": 3},

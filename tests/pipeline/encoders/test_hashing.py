@@ -13,6 +13,8 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.stores.errors import InputError
 from mercore.stores.spec import to_json
+from mercore.testing.cases import in_case
+from mercore.testing.stores import histograms
 from tests.independent import reference
 from tests.pipeline.encoders.test_kpca import (
     DIMS,
@@ -24,8 +26,6 @@ from tests.pipeline.encoders.test_kpca import (
     truth,
     vectors_of,
 )
-from tests.support.cases import in_case
-from tests.support.making import histograms
 
 P, T, BITS = 60, 12, 40
 KERNELS = ["chi2", "intersection", "rbf"]

@@ -25,9 +25,9 @@ from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.topk import TopK
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms, plan_encode
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, plan_encode
 
 Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}

@@ -11,10 +11,10 @@ from mercore.pipeline.encoders.feature_map_numba import circle, map_rows
 from mercore.pipeline.encoders.map_pq import MapPqSpec, leading_axes
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms
 from tests.independent import reference
 from tests.support.adversarial import adversaries
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms
 
 HARMONICS = (1, 3, 16)
 

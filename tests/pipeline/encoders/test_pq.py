@@ -27,10 +27,10 @@ from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors, plan_encode
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors, plan_encode
-from tests.support.strategies import steady
 
 Singles = NDArray[np.float32]
 DIMS = 20
@@ -265,7 +265,7 @@ import sys
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
-from tests.support.making import Rows, histograms, plan_encode
+from mercore.testing.stores import Rows, histograms, plan_encode
 
 loaded = {"sklearn.cluster", "scipy.linalg"} & set(sys.modules)
 spec = KpcaPqSpec(n_landmarks=100, n_components=16, n_subquantizers=4)

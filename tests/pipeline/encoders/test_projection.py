@@ -3,8 +3,8 @@
 import numpy as np
 
 from mercore.pipeline.encoders.bounds.kpca_bound import projected, projection_panels
+from mercore.testing.cases import loop_over
 from tests.independent import reference
-from tests.support.cases import loop_over
 
 
 @loop_over("n", [0, 1, 3, 4, 9])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders import pursuit_numba
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.strategies import steady
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

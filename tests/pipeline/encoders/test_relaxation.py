@@ -13,8 +13,8 @@ from mercore.pipeline.encoders.bounds.kpca_bound import (
 from mercore.pipeline.encoders.bounds.sample import Sample, sample_scores
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
+from mercore.testing.stores import Rows, histograms
 from tests.independent import reference
-from tests.support.making import Rows, histograms
 
 
 def test_what_a_relaxed_bound_may_miss_is_the_share_that_is_left_and_what_a_sample_may_be_off() -> (

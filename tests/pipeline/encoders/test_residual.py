@@ -23,9 +23,9 @@ from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.spec import from_json, to_json
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import Rows
 
 Singles = NDArray[np.float32]
 D, GROUPS, WIDE = 6, 2, 8  # codebooks, in groups of four coordinates

@@ -16,10 +16,10 @@ from mercore.pipeline.encoders.bounds.rounding import LARGEST_FLOAT16, float16_a
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
 from mercore.testing.bounds import check_bounds
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from mercore.testing.stores import Rows, histograms
 from tests.support.adversarial import adversary
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms
-from tests.support.strategies import steady
 
 Floats = NDArray[np.float64]
 LARGEST = {np.float16: LARGEST_FLOAT16, np.float32: float(np.finfo(np.float32).max)}

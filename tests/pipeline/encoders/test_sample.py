@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.encoders.bounds.sample import expected_share, measured_shares
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 def test_shares_are_of_the_bounds_that_reach_the_best_score_of_all_rows_and_of_the_first_eighth() -> (

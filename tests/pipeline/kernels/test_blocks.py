@@ -16,10 +16,10 @@ from mercore.pipeline.kernels.blocks import transform
 from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, VECTOR
 from mercore.pipeline.kernels.elementary_numba import LEAST, exponential, log2_vector
 from mercore.pipeline.simd.vectors import load_float32, store
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_rows
 from tests.independent import reference
-from tests.support.cases import loop_over
 from tests.support.processors import output_on
-from tests.support.strategies import STYLES, kernel_rows
 from tests.support.tiers import slow_then_soak
 
 Singles = NDArray[np.float32]

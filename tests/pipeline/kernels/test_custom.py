@@ -23,9 +23,9 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_fro
 from mercore.pipeline.kernels.custom_check import check_custom
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
 from tests.support.custom_kernels import COSINE, HEAD, INTERSECTION, LAPLACE, returning, write
-from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
 
 Floats = NDArray[np.float64]
 FORMULAS = {"intersection": INTERSECTION, "cosine": COSINE, "laplace": LAPLACE}

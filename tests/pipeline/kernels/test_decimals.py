@@ -16,9 +16,9 @@ from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import TIE, decimal_score
 from mercore.pipeline.kernels.sums import JensenShannon
 from mercore.pipeline.kernels.transform import Transformed
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import kernel_blocks, kernel_rows, one_ulp_apart, steady
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.strategies import kernel_blocks, kernel_rows, one_ulp_apart, steady
 
 Row = NDArray[Any]
 PARAMETERS: list[dict[str, Any]] = [

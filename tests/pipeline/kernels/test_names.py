@@ -5,7 +5,7 @@ import pytest
 
 from mercore.pipeline.kernels import KERNELS, aliases, canonical_name, make_kernel
 from mercore.stores.errors import InputError
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 @loop_over(

@@ -14,9 +14,9 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.kernels.prefilter_numba import widen_row
 from mercore.pipeline.search.rerank import PAIRS, Prepared, Threshold, pair_scores
-from tests.support.cases import loop_over
-from tests.support.making import histograms
-from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_blocks, kernel_rows, steady
+from mercore.testing.stores import histograms
 
 KERNELS: list[dict[str, Any]] = [
     *({"name": name} for name in ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon")),

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels.preparation import l1_normalised
 from mercore.pipeline.kernels.preparation_numba import pairwise_sum
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import STYLES, kernel_rows, steady
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.strategies import STYLES, kernel_rows, steady
 
 pytestmark = pytest.mark.loops
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import orthogonal_mp_gram
 from sklearn.metrics.pairwise import additive_chi2_kernel, chi2_kernel, rbf_kernel
 
+from mercore.testing.cases import loop_over
 from tests.independent import reference
 from tests.independent.reference import KERNELS
-from tests.support.cases import loop_over
 
 Floats = NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from mercore.pipeline.measures.recall import (
     tie_aware_recall,
 )
 from mercore.stores.errors import InputError, ShapeError
+from mercore.testing.cases import loop_over
 from tests.independent import reference
-from tests.support.cases import loop_over
 
 Ids = NDArray[np.int64]
 Scores = NDArray[np.floating]

@@ -24,8 +24,8 @@ from mercore.pipeline.measures.overlap import (
 from mercore.pipeline.measures.recall import Recall, k_recall
 from mercore.pipeline.measures.recognition import Classifier, recognition_rate, recognition_rates
 from mercore.stores.errors import InputError, ShapeError
+from mercore.testing.cases import loop_over
 from tests.independent import measures as slow_forms
-from tests.support.cases import loop_over
 
 Ids = NDArray[np.int64]
 BITS = 5

@@ -21,8 +21,8 @@ from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.indexes.orders import OrderStore, create_or_resume
-from tests.support.cases import loop_over
-from tests.support.making import make_codes, make_vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import make_codes, make_vectors
 
 ROWS, DIMS, BITS, ORDERS = 700, 16, 100, 3
 SPEC = KlshSpec(n_landmarks=40, n_subset=10, n_bits=BITS)

@@ -17,8 +17,8 @@ from mercore.pipeline.search.exhaustive import RowsBatch, search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError
-from tests.support.cases import loop_over
-from tests.support.making import make_vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import make_vectors
 from tests.support.processors import assert_passed_on
 from tests.support.tiers import slow_then_soak
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.dense import DenseScanner, float32_rows
 from mercore.pipeline.topk import TopK
+from mercore.testing.rows import steady
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
-from tests.support.strategies import steady
 
 Floats = NDArray[np.floating[Any]]
 BATCHES, DIMENSIONS = (1, 2, 6, 7, 16, 17, 64, 65), (1, 2, 3, 15, 16, 17, 40, 96)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.hamming import HammingScanner, whole_words
 from mercore.pipeline.topk import TopK
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
-from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
-from tests.support.strategies import steady
 
 Codes = NDArray[np.uint8]
 WIDTHS, BATCHES = (1, 2, 8, 9, 32, 38, 64), (1, 3, 5, 16, 17, 64, 65)

@@ -17,10 +17,10 @@ from mercore.pipeline.scanners.pq import One, PqScanner
 from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 from tests.independent import reference
-from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
-from tests.support.strategies import steady
 
 Codes = NDArray[np.uint8]
 Tables = NDArray[np.float32]

@@ -24,10 +24,10 @@ from mercore.pipeline.scanners.sparse_filter_numba import (
 from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.simd.bytes import COLUMNS
 from mercore.pipeline.topk import TopK
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
 from tests.independent import reference
-from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
-from tests.support.strategies import steady
 
 Columns = dict[str, NDArray[Any]]
 every_metric = pytest.mark.parametrize("metric", METRICS)

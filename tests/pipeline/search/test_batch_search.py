@@ -36,10 +36,11 @@ from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import VectorStore, original_ids, stored_rows
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import one_ulp_apart, steady
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors
 from tests.independent import reference
-from tests.support.cases import loop_over
-from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
-from tests.support.strategies import one_ulp_apart, steady
+from tests.support.making import aska_of
 
 Floats = NDArray[np.float64]
 SPEC = AskaSpec(n_atoms=24, n_nonzero_coefs=5, random_state=3)

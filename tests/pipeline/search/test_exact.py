@@ -28,10 +28,10 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.vector_views import VectorCache
 from mercore.stores.vectors import VectorStore
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import histograms, make_codes, make_vectors
 from tests.independent import exact_truth
 from tests.support.adversarial import MAKERS, adversary
-from tests.support.cases import loop_over
-from tests.support.making import histograms, make_codes, make_vectors
 from tests.support.tiers import slow_unless
 
 N, D, NQ, K, COPIES = 2000, 24, 15, 10, 150

@@ -7,7 +7,7 @@ import numpy as np
 
 from mercore.pipeline.search.fetch import ROW_CACHE_BYTES, RowCache
 from mercore.stores.vector_views import WatchedVectors
-from tests.support.making import histograms, make_vectors
+from mercore.testing.stores import histograms, make_vectors
 
 
 def test_parts_are_read_for_rows_that_are_not_cached(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from mercore.pipeline.search.answers import ExactAnswers
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.stores.rows import SourceVectors
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms, make_vectors
 
 K, D = 5, 12
 ADDITIVE = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine")

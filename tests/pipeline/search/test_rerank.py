@@ -10,8 +10,8 @@ from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.rerank import Prepared, scores_of_pairs, true_scores
 from mercore.pipeline.topk import top_k_of
 from mercore.stores.errors import InputError
+from mercore.testing.stores import histograms, make_vectors
 from tests.independent import reference
-from tests.support.making import histograms, make_vectors
 
 
 def test_rows_of_many_parts_are_never_in_memory_together(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mercore.pipeline.search.scan import OpenCodes, PartScan, scan_codes
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.part_store import PartStore
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 from tests.support.running import histograms, succeed
 
 ROWS, DIMS, K = 13_000, 12, 200  # more than 64 rows per neighbour

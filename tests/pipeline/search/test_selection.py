@@ -39,9 +39,9 @@ from mercore.stores.part_store.part_reader import PartCache, PartReader
 from mercore.stores.selection import BitSelection, RangeSelection, Selection
 from mercore.stores.vector_views import SelectedVectors, VectorCache, WatchedVectors
 from mercore.stores.vectors import VectorStore
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors
 from tests.independent.exact_truth import nearest
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors
 
 Ids = NDArray[np.int64]
 N, D, NQ, K = 2000, 16, 7, 5

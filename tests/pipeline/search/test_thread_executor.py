@@ -5,7 +5,7 @@ import pytest
 
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.thread_executor import ThreadExecutor, shares
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from mercore.pipeline.search import ties as deciding
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.ties import Candidates, ResolvedTopK, order_near_equal, resolve_ties
 from mercore.stores.rows import SourceVectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms
 from tests.independent import exact_truth
 from tests.support.adversarial import adversary
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms
 
 KERNELS = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine", "rbf")
 N, NQ, K = 40, 3, 7

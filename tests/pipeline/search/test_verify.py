@@ -19,10 +19,10 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.verify import Verdicts, verify
 from mercore.stores.rows import SourceVectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors
 from tests.independent import exact_truth
 from tests.support.adversarial import adversary
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors
 from tests.support.tiers import slow_unless
 
 Ids = NDArray[np.int64]

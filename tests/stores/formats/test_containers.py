@@ -21,8 +21,9 @@ from pyarrow import feather
 
 from mercore.stores.errors import FormatError, MercoreError, NotFoundError
 from mercore.stores.formats import open_source
-from tests.support.cases import in_case
-from tests.support.strategies import blocks, steady
+from mercore.testing.cases import in_case
+from mercore.testing.rows import steady
+from tests.support.strategies import blocks
 
 DTYPES = ["uint8", "int8", "float16", "float32", "float64", "int32", "int64", "uint16"]
 KEPT = ("uint8", "int8", "float16", "float32")

@@ -28,7 +28,7 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.formats import open_source
-from tests.support.cases import in_case, loop_over
+from mercore.testing.cases import in_case, loop_over
 from tests.support.strategies import blocks
 
 FAISS: Any = vecs_io  # which has no types

@@ -8,7 +8,7 @@ import pytest
 
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats.labels import open_labels
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 WHOLE = ["int8", "uint8", "<i2", ">i4", "uint32", ">i8", "int64"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
 from mercore.stores.formats.linear_map import read_linear_map
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 MATRIX = np.random.default_rng(0).standard_normal((3, 5))
 

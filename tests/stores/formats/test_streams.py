@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats import Source, open_source
 from mercore.stores.formats.streams import row_blocks
+from mercore.testing.rows import steady
 from tests.stores.formats.test_formats import bigann, npy, texmex, written
-from tests.support.strategies import blocks, steady
+from tests.support.strategies import blocks
 
 ROWS = np.random.default_rng(0).random((500, 7), np.float32)
 LAYOUTS = {"a.fvecs": texmex, "a.fbin": bigann, "a.npy": npy}

@@ -32,9 +32,9 @@ from mercore.stores.part_store.column import (
     same_metadata,
 )
 from mercore.stores.part_store.compressors import NAMES, check_compressor, codec_metadata
-from tests.support.cases import in_case
-from tests.support.making import histograms, make_codes, make_vectors
-from tests.support.strategies import steady
+from mercore.testing.cases import in_case
+from mercore.testing.rows import steady
+from mercore.testing.stores import histograms, make_codes, make_vectors
 
 LEVELS = {
     "none": [],

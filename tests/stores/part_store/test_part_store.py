@@ -47,8 +47,8 @@ from mercore.stores.part_store.receipts import (
     stated,
 )
 from mercore.stores.vectors import VectorStore
-from tests.support.cases import loop_over
-from tests.support.making import histograms, make_codes, make_vectors, plan_encode
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import histograms, make_codes, make_vectors, plan_encode
 
 MEND = "Fix: run the same mercore encode again: it redoes what is wrong, and only that."
 MODEL: dict[str, NDArray[Any]] = {

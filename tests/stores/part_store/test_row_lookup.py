@@ -28,8 +28,8 @@ from mercore.stores.part_store.receipts import receipt_bytes, stated
 from mercore.stores.part_store.row_lookup import read_ranges
 from mercore.stores.vector_views import VectorCache
 from mercore.stores.vectors import Vectors, VectorStore, open_vector_store
-from tests.support.cases import loop_over
-from tests.support.making import make_vectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import make_vectors
 
 ROWS = 20_000
 RNG = np.random.default_rng(38)

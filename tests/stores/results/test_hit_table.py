@@ -15,7 +15,8 @@ from hypothesis import given
 from mercore.stores.errors import InputError
 from mercore.stores.results.hits import Hits
 from mercore.stores.results.range_hits import HitsOfFile, RangeHits, write_range_hits
-from tests.support.strategies import hit_arrays, steady
+from mercore.testing.rows import steady
+from tests.support.strategies import hit_arrays
 
 HITS = Hits(
     ids=np.array([[3, 1, -1], [0, 5, 2]]), scores=np.array([[1, 0.5, 0], [0.75, 0.5, 0.25]])

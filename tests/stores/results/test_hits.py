@@ -30,8 +30,9 @@ from mercore.stores.errors import (
 )
 from mercore.stores.formats.npz import ArrayInPieces, npz_bytes, publish_npz
 from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
-from tests.support.cases import loop_over
-from tests.support.strategies import hit_arrays, steady
+from mercore.testing.cases import loop_over
+from mercore.testing.rows import steady
+from tests.support.strategies import hit_arrays
 
 FAISS: Any = vecs_io  # which has no types
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]

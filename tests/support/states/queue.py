@@ -23,8 +23,8 @@ from mercore.jobs.background import control, prune, registry, runner, status, su
 from mercore.jobs.background.registry import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING, Job
 from mercore.jobs.background.state_folder import FOLDER, open_state
 from mercore.stores.location.file_lock import take
+from mercore.testing.stores import histograms
 from tests.support.killing import Killed
-from tests.support.making import histograms
 from tests.support.running import invoke
 from tests.support.states.disk import disturbed, kill
 

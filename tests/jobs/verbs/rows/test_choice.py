@@ -12,7 +12,7 @@ from mercore.jobs.verbs.rows.choice import RowChoice
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.selection import RangeSelection
 from mercore.stores.vectors import VectorStore
-from tests.support.making import histograms, make_vectors
+from mercore.testing.stores import histograms, make_vectors
 
 N = 50
 DROPPED = (0, 7, 8, 30, 49)

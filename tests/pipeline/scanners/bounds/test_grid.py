@@ -21,7 +21,7 @@ from mercore.pipeline.scanners.bounds.grid import (
 )
 from mercore.pipeline.scanners.bounds.grid_numba import BIAS, FINE, Near, list_near
 from mercore.pipeline.scanners.bounds.grid_one_numba import list_near_one
-from tests.support.cases import loop_over
+from mercore.testing.cases import loop_over
 
 Block = NDArray[Any]
 STEP = 0.25

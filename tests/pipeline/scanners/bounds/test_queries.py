@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.bounds.layout import PackedQueries, PairBuffer
 from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
+from mercore.testing.rows import steady
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.processors import assert_passed_on
-from tests.support.strategies import steady
 from tests.support.tiers import slow_then_soak
 
 Single = NDArray[np.float32]

@@ -26,8 +26,8 @@ from mercore.pipeline.search.choices.bound import (
 )
 from mercore.pipeline.search.costs import READ_BYTE, every_row
 from mercore.stores.rows import SourceVectors
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms
 
 N, D = 800, 40
 

@@ -15,7 +15,7 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.search.choices.encoder import choose_encoder, filled_share
 from mercore.stores.rows import SourceVectors
-from tests.support.making import Rows
+from mercore.testing.stores import Rows
 
 MAPPED = ("chi2", "intersection", "hellinger", "jensen_shannon", "exp_chi2")
 DENSE, SPARSE = 0.8, 0.2

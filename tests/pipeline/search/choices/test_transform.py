@@ -23,10 +23,10 @@ from mercore.pipeline.search.choices.transform import (
     draw_sample,
 )
 from mercore.stores.rows import SourceVectors
+from mercore.testing.cases import loop_over
+from mercore.testing.stores import Rows, histograms, make_codes, make_vectors
 from tests.independent import reference
 from tests.independent.exact_truth import nearest
-from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors
 
 N, D = 500, 16
 CHI2 = make_kernel("chi2")
