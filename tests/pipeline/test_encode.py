@@ -23,13 +23,20 @@ from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, in
 from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import draw_rows
 from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
-from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
 from mercore.testing.cases import loop_over
 from mercore.testing.rows import steady
-from mercore.testing.stores import Rows, histograms, make_codes, make_vectors, plan_encode
+from mercore.testing.stores import (
+    Rows,
+    columns_of,
+    files_of,
+    histograms,
+    make_codes,
+    make_vectors,
+    plan_encode,
+)
 from tests.independent import reference
 from tests.support.making import aska_of
 
@@ -41,22 +48,6 @@ every_kernel = pytest.mark.parametrize("name", UNIT_KERNELS)
 
 def kernel_of(name: str) -> Kernel:
     return make_kernel(name, gamma=GAMMA.get(name))
-
-
-def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
-    names = codes.store.layout.column_names
-    return {
-        name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts])
-        for name in names
-    }
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,14 @@ from mercore.stores.vectors import VectorStore
 from mercore.testing.bounds import check_bounds
 from mercore.testing.cases import loop_over
 from mercore.testing.rows import STYLES, kernel_rows
-from mercore.testing.stores import histograms, make_codes, make_vectors, plan_encode
+from mercore.testing.stores import (
+    columns_of,
+    files_of,
+    histograms,
+    make_codes,
+    make_vectors,
+    plan_encode,
+)
 
 Arrays = Mapping[str, NDArray[Any]]
 ROWS, DIMS, COPIES, NQ = 300, 20, 40, 9
@@ -75,22 +82,6 @@ class Made:
     def fitted(self) -> dict[str, NDArray[Any]]:
         """The model, which is fitted for a second time."""
         return dict(self.plan().model)
-
-
-def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
-    names = codes.store.layout.column_names
-    return {
-        name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts])
-        for name in names
-    }
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def same(found: Arrays, expected: Arrays) -> None:

@@ -123,3 +123,21 @@ def histograms(n: int, d: int, *, dtype: str = "float32", seed: int = 0) -> NDAr
     if dtype == "uint8":
         rows = 1 + np.minimum(rows * 60, 254)
     return rows.astype(dtype)
+
+
+def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
+    """Return the columns of a code store, of all parts."""
+    names = codes.store.layout.column_names
+    return {
+        name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts])
+        for name in names
+    }
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file in a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

@@ -17,7 +17,7 @@ from mercore.jobs.resources import execution
 from mercore.stores import vector_writer
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, InputError
-from mercore.testing.stores import histograms
+from mercore.testing.stores import columns_of, histograms
 from tests.support.killing import kills
 from tests.support.running import files_of
 
@@ -62,13 +62,6 @@ def append(vectors: Path, rows: NDArray[np.float32]) -> None:
 
 def encode(vectors: Path, codes: Path, encoder: str = ENCODERS["aska"]) -> dict[str, Any]:
     return mercore.encode(vectors, codes, kernel="chi2", encoder=encoder, part_rows=PART_ROWS)
-
-
-def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
-    return {
-        name: np.concatenate([codes.store.read_chunk(each, name) for each in codes.receipts])
-        for name in codes.store.layout.column_names
-    }
 
 
 def copy_of(store: Path, name: str) -> Path:

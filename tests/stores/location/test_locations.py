@@ -24,8 +24,8 @@ from mercore.stores.location.resolve import location_of, refuse_url
 from mercore.stores.location.s3 import BUFFER_BYTES, MARKER
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.rows import open_vectors
-from mercore.testing.stores import histograms, make_codes, make_vectors
-from tests.stores.part_store.test_part_store import HEADER, MODEL, files_of, values_of
+from mercore.testing.stores import files_of, histograms, make_codes, make_vectors
+from tests.stores.part_store.test_part_store import HEADER, MODEL, values_of
 from tests.support.object_server import BUCKET, ObjectServer, object_server
 
 ROOT = b'{"zarr_format": 3, "node_type": "group"}'

@@ -48,7 +48,7 @@ from mercore.stores.part_store.receipts import (
 )
 from mercore.stores.vectors import VectorStore
 from mercore.testing.cases import loop_over
-from mercore.testing.stores import histograms, make_codes, make_vectors, plan_encode
+from mercore.testing.stores import files_of, histograms, make_codes, make_vectors, plan_encode
 
 MEND = "Fix: run the same mercore encode again: it redoes what is wrong, and only that."
 MODEL: dict[str, NDArray[Any]] = {
@@ -69,14 +69,6 @@ SCALE = np.linspace(0, 1, 10).astype(np.float16)
 def values_of(part: int) -> dict[str, NDArray[Any]]:
     rows = slice(4 * part, 4 * part + 4)
     return {"atoms": ATOMS[rows], "scale": SCALE[rows]}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.fixture
