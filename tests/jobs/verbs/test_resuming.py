@@ -1,6 +1,7 @@
 """A path at which a verb is to write a store part by part, checked before the sources are there."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_a_target_is_new_or_of_the_same_kind(
 def test_sorted_orders_leave_nothing_of_a_killed_index_of_cells(tmp_path: Path) -> None:
     mercore.ingest(histograms(60, 4, seed=1), tmp_path / "vectors")
     for name, encoder in (("pq", "pq:subquantizers=2"), ("lsh", "kpca-lsh:landmarks=8,bits=8")):
-        options: dict[str, str] = {"kernel": "hellinger", "encoder": encoder}
+        options: dict[str, Any] = {"kernel": "hellinger", "encoder": encoder}
         mercore.encode(tmp_path / "vectors", tmp_path / name, **options)
     index, beside = tmp_path / "index", tmp_path / "index.sorted"
     runs = kills(lambda _: mercore.index(tmp_path / "pq", index, cells=3))
