@@ -227,7 +227,9 @@ class CellsTask:
     def _resumed(self, store: CellStore) -> CellStore:
         """Return an index that is there, if it is of these codes or of an earlier state of them."""
         plan = self.plan.of_state(store.spec)
-        return store.resumed(plan.spec, plan.layout)
+        store = store.resumed(plan.spec, plan.layout)
+        store.record_source(self._source)  # codes may have grown with other vectors, or moved ones
+        return store
 
     def _refuse_grown(self, store: CellStore) -> None:
         """Refuse to complete an index whose codes have grown since it was begun."""
