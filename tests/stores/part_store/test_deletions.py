@@ -1,5 +1,6 @@
 """Files of deletions: the bits of the last one, and of the one before for who reads its header."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,5 +16,5 @@ def test_the_files_of_the_last_two_deletions_are_kept(tmp_path: Path) -> None:
         mercore.delete(tmp_path / "vectors", [row])
         kept.append({file.name for file in (tmp_path / "vectors" / "deleted").iterdir()})
     assert [len(names) for names in kept] == [0, 1, 2, 2, 2]
-    assert all(len(later - names) == 1 for names, later in zip(kept, kept[1:], strict=False))
+    assert all(len(later - names) == 1 for names, later in pairwise(kept))
     assert {len(name) for name in kept[-1]} == {32}
