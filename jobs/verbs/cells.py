@@ -62,6 +62,13 @@ def sorted_path(store: str) -> str:
     return f"{store.rstrip('/')}.sorted"
 
 
+def remove_sorted(store: str) -> None:
+    """Remove the sorted parts of an index, which is whole now, or another one at its path."""
+    left = SortedParts.begun(sorted_path(store))
+    if left is not None:
+        left.store.remove()
+
+
 class LeasedWorkers(NamedTuple):
     """The workers that sort, and the lease of the index under which they write."""
 
@@ -169,9 +176,7 @@ class CellsTask:
                 lease.check()
                 publish_growth(store.store)
                 undone += new
-            left = SortedParts.begun(sorted_path(self.store))
-            if left is not None:
-                left.store.remove()
+            remove_sorted(self.store)
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_cells(store), "parts_done_now": len(undone), "seconds": seconds}
 
@@ -222,7 +227,9 @@ class CellsTask:
     def _resumed(self, store: CellStore) -> CellStore:
         """Return an index that is there, if it is of these codes or of an earlier state of them."""
         plan = self.plan.of_state(store.spec)
-        return store.resumed(plan.spec, plan.layout)
+        store = store.resumed(plan.spec, plan.layout)
+        store.record_source(self._source)  # codes may have grown with other vectors, or moved ones
+        return store
 
     def _refuse_grown(self, store: CellStore) -> None:
         """Refuse to complete an index whose codes have grown since it was begun."""

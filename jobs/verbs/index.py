@@ -1,6 +1,7 @@
 """``mercore index``: sorted orders of binary codes, or cells of codes of coordinates."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from mercore.jobs.options import Report, check_whole, refuse_unused
@@ -8,7 +9,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, order_store_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
-from mercore.jobs.verbs.cells import CellsTask, open_cells
+from mercore.jobs.verbs.cells import CellsTask, open_cells, remove_sorted
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, restored
@@ -130,6 +131,8 @@ class OrdersTask:
                     runs = runs_of(undone, plan.order_parts, most)
                     sort_orders(client, stores, runs, lease.checked(advance))
                 store.store.sweep()  # syncs the folders; killed workers leave scratch files
+            with suppress(ExistsError):  # what is not ours stays
+                remove_sorted(self.store)  # of a killed index of cells
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_orders(store), "parts_done_now": len(undone), "seconds": seconds}
 

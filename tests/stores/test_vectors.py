@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, NotFoundError
+from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.rows import (
     SourceVectors,
     StoredRows,
@@ -119,6 +120,13 @@ def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(
     assert few.bit_count() == 1
     assert min(rows, 10) <= few <= rows
     assert few * row_bytes <= max(64 << 10, 16 * row_bytes)
+
+
+def test_a_store_of_few_rows_has_a_small_chunk(rows: NDArray[Any], tmp_path: Path) -> None:
+    stored = make_vectors(tmp_path / "few", rows, part_rows=1 << 18)
+    assert stored.part_rows == chunk_rows(4, rows.dtype, len(rows)) < 1 << 15
+    chunk = tmp_path / "few" / "vectors" / "c" / "0" / "0"
+    assert chunk.stat().st_size == stored.part_rows * 4 * rows.itemsize + CHECKSUM_BYTES
 
 
 def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(

@@ -183,6 +183,20 @@ def test_sorted_orders_of_grown_codes_are_made_anew(
     np.testing.assert_array_equal(hits.ids[:, 0], [60, 61, 62])
 
 
+def test_an_index_grows_with_the_vectors_that_its_codes_encode_now(
+    vectors: Path, rows: NDArray[np.float32]
+) -> None:
+    """They are a copy, to which rows were appended."""
+    codes, index, copied = (vectors.with_name(name) for name in ("codes", "index", "copied"))
+    mercore.encode(vectors, codes, kernel="euclidean", encoder="pq:subquantizers=3")
+    mercore.index(codes, index, cells=4)
+    append(copy_of(vectors, copied.name), rows[OLD:])
+    mercore.encode(copied, codes, kernel="euclidean", encoder="pq:subquantizers=3")
+    mercore.index(codes, index)
+    _, hits = mercore.search(index, rows[60:63], k=1, probes=4, rerank=88)
+    np.testing.assert_array_equal(hits.ids[:, 0], [60, 61, 62])
+
+
 @pytest.mark.promise(
     "Codes grow with their vectors: new parts alone are encoded, and a kill loses nothing"
 )

@@ -93,6 +93,32 @@ def test_the_order_is_that_of_real_scores(
 
 
 @each_kernel
+@loop_over("raw_bytes", [1, 500, 3_000])
+def test_as_few_rows_at_a_time_as_memory_asks_for_change_no_order(
+    name: str, raw_bytes: int
+) -> None:
+    kernel, found = kernel_of(name), adversary("one ulp apart", N, NQ, seed=4)
+    expected = resolved(kernel, found.rows, found.queries, K, noise=1)
+    with patch.object(deciding, "RAW_BYTES", raw_bytes):
+        result = resolved(kernel, found.rows, found.queries, K, noise=1)
+    for values, others in zip(result, expected, strict=True):
+        np.testing.assert_array_equal(values, others)
+
+
+@loop_over("k", [1, K, N])
+def test_whole_scores_tie_where_they_are_equal(k: int) -> None:
+    rng, kernel = np.random.default_rng(6), make_kernel("euclidean")
+    rows, queries = rng.integers(0, 4, (N, 4), np.uint8), rng.integers(0, 4, (NQ, 4), np.uint8)
+    squares = ((queries[:, None].astype(int) - rows) ** 2).sum(axis=2)
+    order = np.argsort(squares, axis=1, kind="stable")
+    with patch.object(deciding, "decimal_score", side_effect=AssertionError):
+        result = resolved(kernel, rows, queries, k)
+    np.testing.assert_array_equal(result.ids, order[:, :k])
+    kth = np.take_along_axis(squares, order[:, k - 1 : k], axis=1)
+    np.testing.assert_array_equal(result.ties, (squares <= kth).sum(axis=1) - k)
+
+
+@each_kernel
 @loop_over("noise", [None, 3])
 @pytest.mark.promise("Decimals decide what float64 leaves open; equal scores go to the lower id")
 def test_rows_of_one_real_score_tie_and_go_by_row(name: str, noise: int | None) -> None:

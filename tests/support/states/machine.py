@@ -155,7 +155,9 @@ class StoreStates(StoreWorld):
         if kind == "cells":  # their vectors measure recall
             refused = isinstance(found, Rows) and not found.continues(codes.rows)
         if isinstance(there, Derived):
-            after = replace(after, source=there.source, measured=there.measured)
+            after = replace(after, measured=there.measured)
+            if kind == "orders":
+                after = replace(after, source=there.source)
             grows = there.rows.history != codes.rows.history
             refused |= not codes.follows(there) or (grows and kind == "orders")
             if grows and not there.whole:
