@@ -255,11 +255,14 @@ def open_sources(
 
 def _open(given: AnyRows, form: str | None, rows: str | None, *, once: bool) -> Source:
     """Open rows, of an Arrow stream perhaps to be read ``once``; images become their GIST."""
-    from mercore.pipeline.gist import GistSource
+    source = open_source(given, form=form, rows=rows, ingesting=True, once=once)
+    if not hasattr(source, "picture"):
+        return source
+    from mercore.pipeline.gist import GistSource  # needs a package of the extra images
     from mercore.stores.formats.images import Images
 
-    source = open_source(given, form=form, rows=rows, ingesting=True, once=once)
-    return GistSource(source, available_cores()) if isinstance(source, Images) else source
+    assert isinstance(source, Images)
+    return GistSource(source, available_cores())
 
 
 def several(given: Any) -> list[Any]:  # noqa: ANN401 - a path, an array, or a list of these
