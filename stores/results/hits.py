@@ -104,7 +104,8 @@ class Hits(HitTable):
         scores = self.scores.astype(object)
         scores[self.ids < 0] = None
         lists = {"ids": self.ids.tolist(), "scores": scores.tolist()}
-        return lists if self.names is None else lists | {"names": self.names.tolist()}
+        names = self.names
+        return lists if names is None else lists | {"names": names.tolist()}
 
 
 AnyHits = str | Hits | NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -252,7 +253,7 @@ def write_hits(
         scores = None if scores is None else scores.astype(np.float32)
     if suffix == ".ivecs":
         return write_texmex_hits(path, ids, scores)
-    if hits.names is None:
+    if hits.naming is None:
         publish(Path(path), WRITERS[suffix](ids, scores, distances))
     else:
         publish(Path(path), _parquet_bytes(ids, scores, names=hits.names))

@@ -59,7 +59,8 @@ class RangeHits(HitTable):
     def json(self) -> dict[str, Any]:
         """Return lists."""
         lists = {name: getattr(self, name).tolist() for name in ("lims", "ids", "scores")}
-        return lists if self.names is None else lists | {"names": self.names.tolist()}
+        names = self.names
+        return lists if names is None else lists | {"names": names.tolist()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
