@@ -142,6 +142,7 @@ def test_each_header_there_is_read_once_and_twice_by_an_encode(
             *KERNEL_OPTION,
             "--out",
             here / "truth.npz",
+            "--force",  # the server may be another one than before, and the folder the same
         )
     named = {name: f"{URL}/{prefix}/{name}" for name in ("vectors", "coarse")}
     named |= {name: str(here / name) for name in ("queries.npy", "truth.npz")}
