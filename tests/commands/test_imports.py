@@ -26,6 +26,7 @@ CODES, ROWS = str(V1 / "codes"), str(V1 / "rows.npy")
 PARSED = {"click", "mercore", "numpy", "platformdirs"}
 OPENED = PARSED | {"blake3", "google_crc32c", "psutil"}
 RUN = OPENED | {"llvmlite", "numba", "rich", "scipy", "threadpoolctl", "yaml"}  # scipy alone: numba
+RUN |= {"colorama"}  # by numba, where it is installed
 
 
 def loaded(*words: str) -> set[str]:
