@@ -81,7 +81,7 @@ def aliases() -> dict[str, str]:
 
 
 def canonical_name(name: str) -> str:
-    """Return the name of a built-in kernel: in small letters, without hyphens, and no alias.
+    """Return the name of a kernel: in small letters, without hyphens, and no alias.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
 
 
 def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the ``file`` and ``digest`` of a spec's custom kernel, or None for a built-in one."""
+    """Return the ``file`` and ``digest`` of a spec's custom kernel, or None for another one."""
     try:
         configuration = _untransformed_spec(spec)["configuration"]
         named = {key: str(configuration[key]) for key in ("file", "digest")}

@@ -70,8 +70,10 @@ __all__ = [
 
 def _suffix_name(_package: str, suffix: str, opener: object) -> str:
     """Return the name of a format of another package: the suffix, which no other format has."""
-    if suffix in FLAT or not callable(opener):
-        raise InputError(f"found {opener!r}, expected a function for a suffix without a reader")
+    if suffix in FLAT:
+        raise InputError(f"there is another reader of .{suffix}")
+    if not callable(opener):
+        raise InputError(f"found {opener!r}, expected a function of a path and a member")
     return suffix
 
 

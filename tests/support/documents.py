@@ -37,14 +37,14 @@ def run_blocks(page: Path, edit: Callable[[str], str] = str) -> int:
 
 
 def run_line(line: str) -> str:
-    """Run a line, a command of mercore; return what it prints."""
+    """Run a command; return its output."""
     program, *words = shlex.split(line)
     assert program == "mercore"
     return succeed(*words)
 
 
 def run_python(text: str) -> str:
-    """Run a block of Python; return what it prints."""
+    """Run a block of Python; return its output."""
     Path("block.py").write_text(text)
     with redirect_stdout(StringIO()) as out:
         runpy.run_path("block.py")

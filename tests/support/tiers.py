@@ -17,7 +17,7 @@ def slow_then_soak(values: Iterable[Any]) -> list[Any]:
 
 
 def slow_unless(fast: Callable[[Any], bool], values: Iterable[Any]) -> list[Any]:
-    """Return parameters, or those of ``pytest.param``, of which only the ``fast`` ones stay fast."""
+    """Return the parameters of a test; those that are not ``fast`` are marked slow."""
     found = []
     for value in values:
         given = value if hasattr(value, "marks") else pytest.param(value)
@@ -27,7 +27,7 @@ def slow_unless(fast: Callable[[Any], bool], values: Iterable[Any]) -> list[Any]
 
 
 def first_of(kind: Callable[[Any], Hashable]) -> Callable[[Any], bool]:
-    """Return whether a value is the first of its kind that is asked for."""
+    """Return the function that says whether a value is the first of its kind."""
     counts = Counter[Hashable]()
 
     def is_first(value: Any) -> bool:
